@@ -1,5 +1,33 @@
-"""The operators' pages, one folder per subject; importing them registers them with the admin site."""
+"""The operators' pages, one file per page; importing them registers them with the admin site."""
 
-from fanout.admin import accounts, inbound, notifications, reminders, runs, security
+from fanout.admin import (
+    account_admin,
+    audit_trail,
+    inbound_events,
+    login,
+    media_files,
+    notifications,
+    recipient_admin,
+    reminder_admin,
+    reminder_targets,
+    run_admin,
+    run_targets,
+    suppression_admin,
+    users,
+)
 
-__all__ = ["accounts", "inbound", "notifications", "reminders", "runs", "security"]
+__all__ = [
+    "account_admin",
+    "audit_trail",
+    "inbound_events",
+    "login",
+    "media_files",
+    "notifications",
+    "recipient_admin",
+    "reminder_admin",
+    "reminder_targets",
+    "run_admin",
+    "run_targets",
+    "suppression_admin",
+    "users",
+]

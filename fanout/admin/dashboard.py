@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from django.db.models import Q, QuerySet, Value
+from django.contrib.auth import get_user_model
+from django.core.cache import cache
+from django.db import connection
+from django.db.models import Exists, Q, QuerySet, Value
 from django.template.defaultfilters import pluralize
+from django.urls import reverse
 
 from accounts import access
+from accounts.actions import Action
 from accounts.models import Account
-from fanout.admin import charts
-from fanout.admin.first_steps import first_steps
-from fanout.admin.runs import forecasts
-from fanout.admin.runs.buttons import buttons_for
-from fanout.admin.runs.senders import names
-from fanout.admin.volume import sends_per_minute, volume
+from fanout.admin.run_status import buttons_for, eta, going_on, my_zone, sender_links, status_with_reason
+from fanout.admin.widgets import Band, Chart, line_chart
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.plans.forecast import seconds_to_send
 from fanout.plans.queue import Senders, new_chats_left, pending_by_account, read_senders, with_part_count
@@ -25,7 +28,7 @@ from fanout.plans.upcoming import Firing, due_reminders, upcoming_firings
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
 from fanout.runs.message_2 import listed
 from fanout.runs.progress import NO_PROGRESS
-from reminders.models import Reminder
+from reminders.models import Recipient, Reminder
 from reminders.moments import about
 
 SHOWN = 8
@@ -41,17 +44,17 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     accounts = access.visible(user, Account.objects.filter(archived=False))
     down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label").values_list("pk", flat=True)[:SHOWN]
     senders = read_senders(Q(pk__in={*_sender_ids([*paused, *live], reminders), *down}), now)
-    zone = forecasts.my_zone()
+    zone = my_zone()
     return {
         "now": now,
         "may_add": user.has_perm("reminders.add_reminder"),
-        # Whoever has a run has taken them all.
+        # Hide the checklist once a run exists.
         "first_steps": first_steps(user) if not (paused or live) else [],
         "paused": needs_you(paused[:SHOWN], senders, user, now),
         "more_paused": len(paused) > SHOWN,
         "down": with_queue([senders.accounts[pk] for pk in down]),
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
-        "going_on": going_on(live[:SHOWN], senders, user, now),
+        "going_on": runs_under_way(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
         "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now),
         "quarters": [now + DAY * n / 4 for n in range(5)],
@@ -62,7 +65,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
 
 
 def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
-    """The newest paused ones and the oldest that are going on, one more of each than is shown, in one query."""
+    """Return the newest paused runs and the oldest live ones, one more of each than is shown, in one query."""
     paused = runs.filter(status=Run.Status.PAUSED)
     live = runs.filter(status__in=Run.UNDER_WAY).order_by("scheduled_for", "pk")
     either = [Q(pk__in=some.values("pk")[: SHOWN + 1]) for some in (paused, live)]
@@ -77,23 +80,23 @@ def _sender_ids(runs: Sequence[Run], reminders: Sequence[Reminder]) -> set[int]:
     return of_runs | {account.pk for reminder in reminders for account in reminder.senders}
 
 
-def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
-    going = forecasts.going_on(live, user, now, senders)
+def runs_under_way(live: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
+    going = going_on(live, user, now, senders)
     stands = [(run, going.get(run.pk, NO_PROGRESS)) for run in live]
     return [
         {
             "run": run,
-            "sender": names(run, senders.accounts),
-            "status": forecasts.status(run, one),
+            "sender": sender_links(run, senders.accounts),
+            "status": status_with_reason(run, one),
             "rate": one.rate,
-            "eta": forecasts.eta(run, one),
+            "eta": eta(run, one),
         }
         for run, one in stands
     ]
 
 
 def needs_you(paused: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
-    """Paused runs, each with how long the rest takes and what can be done about it."""
+    """Return paused runs, each with the time that the rest takes and its buttons."""
     left = {(run.pk, pk): run.pending for run in paused for pk in run.lanes}
     new = new_chats_left(left, senders.snapshots, now)
     acting = bool(paused) and user.has_perm("fanout.change_run") and not access.is_viewer(user)
@@ -112,7 +115,7 @@ def _rest(seconds: float) -> str:
 
 
 def with_queue(accounts: Sequence[Account]) -> list[tuple[Account, int]]:
-    """Each with the number of recipients that wait for it."""
+    """Return each account with the number of recipients that wait for it."""
     waiting = pending_by_account([account.pk for account in accounts])
     return [(account, waiting.get(account.pk, 0)) for account in accounts]
 
@@ -123,7 +126,7 @@ def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
 
 
 def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
-    """Found through the targets, for whose unconfirmed rows there is a partial index."""
+    """Find the runs through their targets: unconfirmed targets have a partial index."""
     newest = unconfirmed_targets(user).order_by("-claimed_at").values("run_id")[:200]
     return Run.objects.filter(pk__in=newest).defer("parts").order_by("-scheduled_for")
 
@@ -132,7 +135,7 @@ def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
 
 
 def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dict[str, Any]]:
-    """The accounts that will be busy, each with its firings as bars on a day's line and in words."""
+    """Return the accounts that will be busy, each with its firings as bars of a day and in words."""
     labels = {account.pk: account for firing in firings for account in firing.reminder.senders}
     rows = []
     for pk, account in list(labels.items())[:SHOWN]:
@@ -148,12 +151,12 @@ def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dic
 
 
 def _busies(firing: Firing, account: int) -> bool:
-    """Whether the account has a share of it; of one that nobody gets, the first one has."""
+    """Return whether the account sends a share of the firing; one without targets belongs to its first account."""
     return firing.shares.get(account, 0) > 0 or (not firing.targets and firing.reminder.senders[0].pk == account)
 
 
-def day_bar(firing: Firing, account: int, now: datetime) -> charts.Band | None:
-    """From its first to its last message within the next day; wide enough to be seen."""
+def day_bar(firing: Firing, account: int, now: datetime) -> Band | None:
+    """Return a bar from the first to the last message within the next day, wide enough to be seen."""
     lane = firing.lanes.get(account)
     if lane is None or lane.first is None or lane.last is None:
         return None
@@ -162,11 +165,11 @@ def day_bar(firing: Firing, account: int, now: datetime) -> charts.Band | None:
     if begin >= 100:
         return None
     tone = "good" if firing.fits else "bad"
-    return charts.Band(round(begin, 2), round(max(end - begin, 0.6), 2), tone, firing.reminder.title)
+    return Band(round(begin, 2), round(max(end - begin, 0.6), 2), tone, firing.reminder.title)
 
 
 class Beat(NamedTuple):
-    """The last sign of life of a process. A driver belongs to no cluster here, and a cluster has no slot."""
+    """The last heartbeat of a process. `cluster` is empty for a driver; a cluster has no slot."""
 
     cluster: str
     host: str
@@ -176,7 +179,7 @@ class Beat(NamedTuple):
 
 
 def processes(now: datetime) -> dict[str, Any]:
-    """Whether all that must run does, in words, and the last sign of life of each."""
+    """Return the last heartbeat of each process, the silent ones, and a summary when none is silent."""
     beats = last_beats(now)
     rows = [*_clusters(beats, now), *_drivers(beats, now)]
     silent = [row["name"] for row in rows if not row["ok"]]
@@ -184,7 +187,7 @@ def processes(now: datetime) -> dict[str, Any]:
 
 
 def last_beats(now: datetime) -> list[Beat]:
-    """In one query, the oldest first."""
+    """Return all heartbeats in one query, oldest first."""
     drivers = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
     clusters = ClusterBeat.objects.values_list("cluster", "host", Value(-1), Value(0), "beat_at")
     rows = clusters.union(drivers.values_list(Value(""), "host", "slot", "lanes", "beat_at"), all=True)
@@ -198,7 +201,7 @@ def _well(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _clusters(beats: Sequence[Beat], now: datetime) -> list[dict[str, Any]]:
-    """The newest beat of each; those that must run are listed even if they never did."""
+    """Return the newest heartbeat of each cluster; required clusters are listed even if they never ran."""
     newest = {beat.cluster: beat.at for beat in beats if beat.cluster}
     return [
         {"name": f"workers “{name}”", "at": newest.get(name), "ok": cluster_is_alive(newest.get(name), now)}
@@ -219,3 +222,133 @@ def _drivers(beats: Sequence[Beat], now: datetime) -> list[dict[str, Any]]:
         }
         for driver in drivers
     ]
+
+
+# --- how much was delivered since yesterday, and how fast each account sends ------------------------------
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+COUNTED_EVERY = MINUTE
+HIGH_ERROR_SHARE = 0.05
+CURVES = 5
+MOST_COUNTED = 20_000  # messages of one account
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    sent: int
+    failed: int
+
+    @property
+    def share(self) -> float:
+        attempts = self.sent + self.failed
+        return self.failed / attempts if attempts else 0.0
+
+    @property
+    def errors_high(self) -> bool:
+        return self.share > HIGH_ERROR_SHARE
+
+
+COUNTS_OF_RUNS = """
+WITH begun AS ({begun}), older AS ({older})
+SELECT (SELECT coalesce(sum(sent), 0) FROM begun), (SELECT coalesce(sum(failed), 0) FROM begun),
+       ARRAY(SELECT id FROM older ORDER BY id)
+"""
+COUNTS_OF_TARGETS = """
+SELECT count(*) FILTER (WHERE status = 'sent'), count(*) FILTER (WHERE status = 'failed')
+  FROM fanout_runtarget WHERE run_id = ANY(%s) AND status IN ('sent', 'failed') AND settled_at >= %s
+"""
+
+
+def volume(runs: QuerySet[Run], now: datetime) -> Volume:
+    """Return how many targets were settled in the last day.
+
+    Runs that began within it are summed from their counters. Targets are counted only for runs that began earlier and
+    were still going on.
+    """
+    since = now - DAY
+    went_on = Q(status__in=Run.LIVE) | Q(finished_at__gte=since)
+    begun = runs.order_by().filter(first_attempt_at__gte=since).values("sent", "failed")
+    older = runs.order_by().filter(went_on, first_attempt_at__lt=since).values("id")
+    (begun_sql, some), (older_sql, others) = (rows.query.sql_with_params() for rows in (begun, older))
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTS_OF_RUNS.format(begun=begun_sql, older=older_sql), [*some, *others])
+        sent, failed, older_ids = cursor.fetchone()
+    more_sent, more_failed = _settled_since(since, older_ids) if older_ids else (0, 0)
+    return Volume(sent + more_sent, failed + more_failed)
+
+
+def _settled_since(since: datetime, runs: list[int]) -> tuple[int, int]:
+    """Return how many of their targets were sent and failed, cached for a minute: it reads everything they settled."""
+    key = f"settled-since-{sha256(repr(runs).encode()).hexdigest()}"
+    counts: tuple[int, int] | None = cache.get(key)
+    if counts is None:
+        with connection.cursor() as cursor:
+            cursor.execute(COUNTS_OF_TARGETS, [runs, since])
+            counts = cursor.fetchone()
+        cache.set(key, counts, COUNTED_EVERY.total_seconds())
+    return counts
+
+
+PER_MINUTE = """
+WITH latest AS ({latest})
+SELECT a.label, date_trunc('minute', s.at), count(*)
+  FROM latest a CROSS JOIN unnest(%s::varchar[]) AS k(action)
+ CROSS JOIN LATERAL (SELECT v.at FROM fanout_activity v
+                      WHERE v.account_id = a.id AND v.action = k.action AND v.outcome = 'sent'
+                        AND v.at >= %s AND v.at < %s
+                      ORDER BY v.at DESC LIMIT %s) AS s
+ GROUP BY a.id, 1, 2
+"""
+
+
+def sends_per_minute(accounts: QuerySet[Account], now: datetime, zone: str) -> Chart:
+    """Draw the last hour in whole minutes, with a curve for each of the accounts that sent last."""
+    until = now.replace(second=0, microsecond=0)
+    since = until - HOUR
+    latest = accounts.filter(lane__last_claim_at__gte=since).order_by("-lane__last_claim_at").values("id", "label")
+    sql, some = latest[:CURVES].query.sql_with_params()
+    counts: dict[str, dict[datetime, int]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(PER_MINUTE.format(latest=sql), [*some, Action.values, since, until, MOST_COUNTED])
+        for label, minute, n in cursor.fetchall():
+            counts.setdefault(label, {})[minute] = n
+    busiest = dict(sorted(counts.items(), key=lambda one: -sum(one[1].values())))
+    return line_chart("Sends per minute", busiest, since, until, MINUTE, zone)
+
+
+# --- what a new site still needs before its first reminder goes out ---------------------------------------
+
+
+class FirstStep(NamedTuple):
+    label: str
+    hint: str
+    url: str
+
+
+def first_steps(user: Any) -> list[FirstStep]:
+    """Return the steps that are left, in order; none for people who may not take them. One query."""
+    if not user.has_perm("reminders.add_reminder"):
+        return []
+    steps: list[tuple[FirstStep, QuerySet[Any]]] = [
+        (
+            FirstStep("Add an account", "the number or mailbox that sends", reverse("admin:accounts_account_add")),
+            access.visible(user, Account.objects.all()),
+        ),
+        (
+            FirstStep("Add recipients", "groups and people", reverse("admin:reminders_recipient_changelist")),
+            access.visible(user, Recipient.objects.all()),
+        ),
+        (
+            FirstStep("Write a reminder", "what, to whom and when", reverse("admin:reminders_reminder_add")),
+            access.visible(user, Reminder.objects.all()),
+        ),
+        (
+            FirstStep("Send a test", "from the reminder's page", reverse("admin:reminders_reminder_changelist")),
+            access.visible(user, Run.objects.all()),
+        ),
+    ]
+    done = {f"step_{n}": Exists(rows) for n, (_, rows) in enumerate(steps)}
+    # Annotates a single row, the person's own, so that one query is enough.
+    taken = get_user_model().objects.filter(pk=user.pk).values_list(*done.values()).get()
+    return [step for (step, _), yes in zip(steps, taken) if not yes]

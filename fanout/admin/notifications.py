@@ -1,24 +1,32 @@
-"""An operator's notifications, and how they come: by the bell, mail and webhook."""
+"""An operator's notifications: the bell in the header, their list, and how they are passed on (bell, mail, webhook)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
+from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET, require_POST
 
-from fanout.admin.base import CrierAdmin
-from fanout.admin.generics import ModelForm
-from fanout.models import Notification, Subscription
+from accounts import access
+from accounts.inputs import as_ids
+from fanout.admin.model_admin import CrierAdmin, ModelForm
+from fanout.admin.run_status import Button, buttons_for
+from fanout.models import Notification, Run, Subscription
 from fanout.ops import passing_on
 from fanout.templatetags.crier import when
 
@@ -30,7 +38,7 @@ def mark_read(model_admin: NotificationAdmin, request: HttpRequest, queryset: Qu
 
 @admin.register(Notification)
 class NotificationAdmin(CrierAdmin):
-    """Everybody sees only their own, including administrators."""
+    """Each person sees only their own notifications, including administrators."""
 
     list_display = ("what", "body", "at")
     list_display_links = None
@@ -100,7 +108,7 @@ def try_out(request: HttpRequest, wish: Subscription) -> None:
 
 
 def my_notifications(request: HttpRequest) -> HttpResponse:
-    """The form for one's own bell, mail address and webhook."""
+    """Show and save the person's own bell, mail address and webhook."""
     if not request.user.is_staff:
         raise PermissionDenied
     if request.method == "POST":
@@ -113,5 +121,73 @@ def my_notifications(request: HttpRequest) -> HttpResponse:
         if "try_out" in request.POST:
             try_out(request, wish)
         return HttpResponseRedirect(reverse("admin:my_notifications"))
-    context = admin.site.each_context(request) | {"title": "How you are told", "form": form}
+    context = admin.site.each_context(request) | {"title": "Notification settings", "form": form}
     return TemplateResponse(request, "crier/my_notifications.html", context)
+
+
+# --- the bell ---------------------------------------------------------------------------------------------
+
+UNREAD_CAP = 99
+RESUME_BUTTONS = ("resume", "resume_when_open")
+
+
+def bell_state(user: Any) -> dict[str, Any]:
+    """Return the number on the bell, and the notification after which the stream continues. One query per page."""
+    mine = Notification.objects.filter(user=OuterRef("pk")).order_by("-id").values("pk")
+    numbers = (ArraySubquery(mine.filter(read_at=None)[: UNREAD_CAP + 1]), Subquery(mine[:1]))
+    ids, last = get_user_model().objects.filter(pk=user.pk).values_list(*numbers).get()
+    unread = len(ids)
+    shown = unread if unread <= UNREAD_CAP else f"{UNREAD_CAP}+"
+    return {"unread": unread, "last": last or 0, "shown": shown}
+
+
+def newest_notifications(user: Any, most: int = 12) -> QuerySet[Notification]:
+    return Notification.objects.filter(user=user).order_by("-id")[:most]
+
+
+def with_buttons(
+    user: Any, notifications: Sequence[Notification], now: datetime
+) -> list[tuple[Notification, Run | None, list[Button]]]:
+    """Return each notification with its run and the button that resumes it, if the person may press it."""
+    runs = _resumable(user, {item.run_id for item in notifications if item.run_id})
+    return [(item, run, _resume_buttons(run, now)) for item in notifications for run in [runs.get(item.run_id or 0)]]
+
+
+def _resumable(user: Any, ids: set[int]) -> dict[int, Run]:
+    if not ids or not user.has_perm("fanout.change_run") or access.is_viewer(user):
+        return {}
+    paused = Run.objects.filter(pk__in=ids, status=Run.Status.PAUSED).defer("parts", "reply_parts")
+    return {run.pk: run for run in access.visible(user, paused)}
+
+
+def _resume_buttons(run: Run | None, now: datetime) -> list[Button]:
+    return [button for button in buttons_for(run, now) if button.name in RESUME_BUTTONS] if run else []
+
+
+def mark_as_read(user: Any, now: datetime, ids: list[int] | None = None) -> int:
+    unread = Notification.objects.filter(user=user, read_at=None)
+    return (unread if ids is None else unread.filter(pk__in=ids)).update(read_at=now)
+
+
+@require_GET
+def bell_history(request: HttpRequest) -> HttpResponse:
+    items = with_buttons(request.user, list(newest_notifications(request.user)), timezone.now())
+    return TemplateResponse(request, "crier/bell_history.html", {"items": items})
+
+
+@require_GET
+def bell_buttons(request: HttpRequest, pk: int) -> HttpResponse:
+    """Return the buttons of one notification, for its toast."""
+    notification = get_object_or_404(Notification, pk=pk, user=request.user)
+    ((_, run, buttons),) = with_buttons(request.user, [notification], timezone.now())
+    return TemplateResponse(request, "crier/bell_buttons.html", {"run": run, "buttons": buttons})
+
+
+@require_POST
+def bell_read(request: HttpRequest) -> HttpResponse:
+    """Mark the named notifications as read, or all. Returns the new number on the bell."""
+    named = request.POST.getlist("id")
+    mark_as_read(request.user, timezone.now(), as_ids(named) if named else None)
+    if "from_list" in request.POST:
+        return HttpResponseRedirect(reverse("admin:fanout_notification_changelist"))
+    return JsonResponse(bell_state(request.user))

@@ -1,6 +1,6 @@
 """Live pages: one LISTEN connection per web process, fanned out to the open tabs.
 
-A process asks the database once a second for the runs that somebody looks at, whether one tab is open or two
+A process asks the database once a second for the runs on open pages, whether one tab is open or two
 hundred, and at once for notifications when PostgreSQL signals some. Deliveries themselves signal nothing.
 """
 
@@ -18,18 +18,30 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
+from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError
 from django.db import connection as django_connection
+from django.db.models import Q
+from django.http import HttpRequest, StreamingHttpResponse
+from django.utils import timezone
 from psycopg.rows import dict_row
 
+from accounts import access
+from accounts.inputs import as_id, as_ids
+from config.web_threads import light
 from fanout.engine.connection import conninfo
-from fanout.models import Notification
+from fanout.models import Notification, Run
 
 log = logging.getLogger("crier.stream")
 
 CHANNEL = "crier_news"  # as the trigger in the migration names it
 TICK = 1.0
-QUEUE = 100  # events a slow tab may be behind before it is told to fetch everything anew
+MOST_WATCHED = 100  # runs of one tab
+MOST_MISSED = 100  # notifications that a returning tab gets
+MOST_QUEUED = 100  # events a slow tab may be behind before it is told to fetch everything again
 HEARTBEAT = 20.0  # proxies cut silent connections
 RETRY = 2.0
 # Open tabs of one person and of one web process; hidden tabs close their stream.
@@ -52,15 +64,77 @@ NEWEST = "SELECT coalesce(max(id), 0) AS id FROM fanout_notification"
 Row = dict[str, Any]
 
 
+async def live(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream this person's notifications and the progress of the runs on the page as server-sent events."""
+    if request.method != "GET":
+        raise PermissionDenied
+    user_id, runs = await sync_to_async(_user_and_runs)(request, request.user)
+
+    async def missed() -> list[str]:
+        return await light.run(_missed, request, user_id)
+
+    async def still_allowed() -> list[int] | None:
+        return await light.run(_still_allowed, request, user_id)
+
+    response = StreamingHttpResponse(events(user_id, runs, missed, still_allowed), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
+    """Return the runs that the person may see now; None when their session or their permission has ended."""
+    now = HttpRequest()
+    now.session = SessionStore(request.session.session_key)
+    try:
+        who, runs = _user_and_runs(request, get_user(now))
+    except PermissionDenied:
+        return None
+    return runs if who == user_id else None
+
+
+def _user_and_runs(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
+    """Return the user's id, and the requested runs that they may see."""
+    if not (user.is_active and user.is_staff):
+        raise PermissionDenied
+    wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
+    runs: list[int] = []
+    if wanted and user.has_perm("fanout.view_run"):
+        runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
+    return user.pk, runs
+
+
+def _missed(request: HttpRequest, user_id: int) -> list[str]:
+    after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
+    last = as_id(after)
+    return missed_notifications(user_id, last, timezone.now()) if last is not None else []
+
+
+def missed_notifications(user_id: int, after: int, now: datetime) -> list[str]:
+    """Return the notifications that a returning tab has not seen, as frames.
+
+    A later commit may carry a lower id, so those of the last minute are sent again; the page drops repeats.
+    """
+    late = Q(id__gt=after - LOOK_BACK, created_at__gte=now - OVERLAP)
+    unread = Notification.objects.filter(user_id=user_id, read_at=None)
+    rows = unread.filter(Q(id__gt=after) | late).order_by("-id")[:MOST_MISSED]
+    return [notification_frame(row.__dict__) for row in reversed(rows)]
+
+
+# --- the hub of one web process ---------------------------------------------------------------------------
+
+
 def frame(event: str, data: Any, event_id: int | None = None) -> str:
-    """One event as it goes over the wire. Only notifications are numbered: the browser repeats the last
-    number it saw when it comes back, and gets what it missed."""
+    """Return one event as it goes over the wire.
+
+    Only notifications are numbered: a browser that reconnects repeats the last number and gets the ones it missed.
+    """
     number = "" if event_id is None else f"id: {event_id}\n"
     return f"{number}event: {event}\ndata: {json.dumps(data)}\n\n"
 
 
 RESYNC = frame("resync", {})
-# The page closes its stream and tries again in a minute. Without this word the browser would be back in two seconds.
+# The page closes its stream and tries again in a minute. Without this event it would reconnect after two seconds.
 FULL = frame("full", {})
 
 
@@ -70,7 +144,7 @@ class Watcher:
 
     user_id: int
     runs: frozenset[int]
-    queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(QUEUE))
+    queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
 
     def push(self, text: str) -> None:
         try:
@@ -88,7 +162,7 @@ class Watcher:
 
 
 class Hub:
-    """The open tabs of one web process, and what they were sent last."""
+    """The open tabs of one web process, and the last events they were sent."""
 
     def __init__(self) -> None:
         self.watchers: dict[Watcher, None] = {}  # a set that keeps the order
@@ -98,8 +172,11 @@ class Hub:
         self.task: asyncio.Task[None] | None = None
 
     def join(self, watcher: Watcher) -> bool:
-        """Whether there was room. Of a person's tabs the newest is kept: the oldest may belong to a laptop that was
-        closed, whose connection takes minutes to end."""
+        """Add a tab and return whether there was room.
+
+        A person's oldest tab makes way for a new one: it may belong to a closed laptop, whose connection takes
+        minutes to end.
+        """
         mine = [other for other in self.watchers if other.user_id == watcher.user_id]
         if len(mine) >= MOST_EACH:
             mine[0].end()
@@ -139,7 +216,7 @@ class Hub:
                 await self._tell_progress(link)
 
     async def _catch_up(self, link: psycopg.AsyncConnection[Row]) -> None:
-        """Send what was written while nobody listened; a tab drops what it has shown already."""
+        """Send notifications written while there was no LISTEN connection; a tab drops those it has shown already."""
         self.newest = (await self._rows(link, NEWEST))[0]["id"]
         old = datetime.now(UTC) - OVERLAP
         rows = await self._rows(link, NOTIFICATIONS, [self.newest - LOOK_BACK])
@@ -205,16 +282,18 @@ async def events(
     missed: Callable[[], Awaitable[list[str]]],
     still_allowed: Callable[[], Awaitable[list[int] | None]],
 ) -> AsyncIterator[str]:
-    """The events of one tab until it closes: first what it missed, then new ones. At every heartbeat, however busy the
-    stream is, `still_allowed` is asked which runs the person may see; None ends it, and so does a database that does
-    not answer."""
+    """Yield the events of one tab until it closes: first the missed ones, then new ones.
+
+    At every heartbeat, even on a busy stream, `still_allowed` returns the runs that the person may see. None ends the
+    stream, and so does a database that does not answer.
+    """
     watcher = Watcher(user_id, frozenset(runs))
     if not hub().join(watcher):
         yield FULL
         return
     try:
         yield "retry: 2000\n\n"
-        # Read after joining, so that nothing falls between the two; what comes twice is dropped by the page.
+        # Read after joining, so that none is lost in between; the page drops repeats.
         for text in await missed():
             yield text
         beat_at = time.monotonic() + HEARTBEAT

@@ -3,21 +3,24 @@
 from django.contrib import admin
 from django.urls import path
 
-from fanout.admin import clock, notifications, views
-from fanout.admin.security import confirming, second_factor
+from fanout.admin.login import confirm_page, enter_code, my_second_factor
+from fanout.admin.media_files import media_file
+from fanout.admin.notifications import bell_buttons, bell_history, bell_read, my_notifications
+from fanout.admin.stream import live
+from fanout.admin.timezones import my_timezone
 
 wrap = admin.site.admin_view
 
 urlpatterns = [
     # Without admin_view, which is not made for async: the view checks the person itself.
-    path("live/", views.live, name="live_stream"),
-    path("bell/", wrap(views.bell_history), name="bell_history"),
-    path("bell/<int:pk>/buttons/", wrap(views.bell_buttons), name="bell_buttons"),
-    path("bell/read/", wrap(views.bell_read), name="bell_read"),
-    path("notifications/", wrap(notifications.my_notifications), name="my_notifications"),
-    path("timezone/", wrap(clock.my_timezone), name="my_timezone"),
-    path("second-factor/", wrap(second_factor.my_second_factor), name="second_factor"),
-    path("second-factor/code/", wrap(second_factor.enter_code), name="second_factor_code"),
-    path("confirm/", wrap(confirming.confirm_page), name="confirm"),
-    path("media/<int:pk>/", wrap(views.media_file), name="media_file"),
+    path("live/", live, name="live_stream"),
+    path("bell/", wrap(bell_history), name="bell_history"),
+    path("bell/<int:pk>/buttons/", wrap(bell_buttons), name="bell_buttons"),
+    path("bell/read/", wrap(bell_read), name="bell_read"),
+    path("notifications/", wrap(my_notifications), name="my_notifications"),
+    path("timezone/", wrap(my_timezone), name="my_timezone"),
+    path("second-factor/", wrap(my_second_factor), name="second_factor"),
+    path("second-factor/code/", wrap(enter_code), name="second_factor_code"),
+    path("confirm/", wrap(confirm_page), name="confirm"),
+    path("media/<int:pk>/", wrap(media_file), name="media_file"),
 ]

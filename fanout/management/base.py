@@ -1,4 +1,4 @@
-"""What all of Crier's commands share: JSON for scripts, exact exit codes, progress, and no traceback.
+"""Base of all commands: JSON for scripts, exact exit codes, progress, and no traceback.
 
 0  done
 1  the thing asked for did not happen
@@ -14,17 +14,28 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import psycopg
+from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DataError
+from django.db.models import Model, QuerySet
+from django.utils import timezone
 
+from accounts import access
+from accounts.inputs import as_id
+from accounts.models import Account
 from config.problems import first_line, sentence
+from fanout.models import Run, RunTarget
+from fanout.runs import controls
+from fanout.runs.why import reason, why_run
+from reminders.models import Reminder
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
-# What a bad value raises where no check has caught it: too large for the database or the calendar, or not text.
+# Errors of bad values that no check has caught: too large for the database or the calendar, or not text.
 UNUSABLE = (DataError, psycopg.DataError, OverflowError, csv.Error, UnicodeDecodeError)
 
 
@@ -36,7 +47,7 @@ class BadInput(CommandError):
 
 
 class NotDone(CommandError):
-    """The input was fine, but it did not happen. `data` is what scripts get besides the sentence."""
+    """The input was fine, but it did not happen. Scripts get `data` besides the sentence."""
 
     def __init__(self, sentence: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(sentence, returncode=1)
@@ -125,13 +136,31 @@ class CrierCommand(PlainCommand):
                 self.stdout.write(line)
 
     def say(self, line: str) -> None:
-        """Scripts do not get it."""
+        """Print a line for people; scripts do not get it."""
         if not self.as_json:
             super().say(line)
 
     def progress(self, total: int, what: str) -> Progress:
         # On stderr: what is piped onwards stays clean.
         return Progress(self.stderr, total, what)
+
+    def print_csv(self, lines: Iterable[str]) -> None:
+        """Print lines that have their own line ends."""
+        out = sys.stdout if self._called_from_command_line else self.stdout
+        for line in lines:
+            out.write(line)
+
+    def write_csv(self, path: Path, lines: Iterable[str]) -> int:
+        """Write the lines to a file. Returns how many there are besides the header."""
+        count = -1
+        try:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                for line in lines:
+                    file.write(line)
+                    count += 1
+        except OSError as problem:
+            raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
+        return count
 
     def _print(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, default=str, ensure_ascii=False))
@@ -159,7 +188,7 @@ class Progress:
         self.done = 0
 
     def stands_at(self, done: int) -> bool:
-        """Whether it has not moved for a while."""
+        """Return whether the count has not changed for a while."""
         if done != self.done:
             self.done, self.moved_at = done, time.monotonic()
         return time.monotonic() - self.moved_at >= self.STILL_SECONDS
@@ -184,7 +213,7 @@ class Progress:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Lines with aligned columns; the last column is not padded."""
+    """Return lines with aligned columns; the last column is not padded."""
     cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(headers))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
@@ -194,3 +223,173 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- accounts, reminders, runs and users by what was typed ------------------------------------------------
+
+
+AnyModel = TypeVar("AnyModel", bound=Model)
+SAME_NAMED_SHOWN = 5
+
+
+def find_account(word: str) -> Account:
+    return _find_by_name(Account.objects.all(), "label", word, "account")
+
+
+def find_reminder(word: str) -> Reminder:
+    return _find_by_name(Reminder.objects.select_related("account"), "title", word, "reminder")
+
+
+def find_run(word: str) -> Run:
+    """Return the run with this number: runs have no unique name."""
+    number = as_id(word)
+    if number is None:
+        raise BadInput(f"A run is named by its number, not {word!r}: `manage.py runs` lists them.")
+    row = Run.objects.select_related("account").filter(pk=number).first()
+    if row is None:
+        raise BadInput(f"There is no run {word}.")
+    return row
+
+
+def find_user(name: str) -> Any:
+    row = get_user_model().objects.filter(username=name).first()
+    if row is None:
+        raise BadInput(f"There is no user {name!r}.")
+    return row
+
+
+def find_owner(name: str | None) -> Any:
+    """Return the named user, or the only administrator."""
+    if name:
+        return find_user(name)
+    admins = list(get_user_model().objects.filter(is_superuser=True, is_active=True)[:2])
+    if len(admins) != 1:
+        raise BadInput("There is no single administrator: name the owner with --owner USERNAME.")
+    return admins[0]
+
+
+def add_actor_option(parser: CommandParser) -> None:
+    parser.add_argument("--as", dest="actor", metavar="USERNAME", help="act with the rights of this operator")
+
+
+def find_actor(name: str | None) -> Any:
+    """Return the operator named with --as. None stands for the shell, which may do everything."""
+    return find_user(name) if name else None
+
+
+def _find_by_name(rows: QuerySet[AnyModel], name_field: str, word: str, what: str) -> AnyModel:
+    number = as_id(word)
+    if number is not None and (row := rows.filter(pk=number).first()):
+        return row
+    named = list(rows.filter(**{f"{name_field}__iexact": word})[: SAME_NAMED_SHOWN + 1])
+    if len(named) == 1:
+        return named[0]
+    if named:
+        ids = ", ".join(str(thing.pk) for thing in named[:SAME_NAMED_SHOWN])
+        raise BadInput(f"Several {what}s are called {word!r}: name one by its number ({ids}).")
+    raise BadInput(f"There is no {what} {word!r}.")
+
+
+# --- commands that control a run --------------------------------------------------------------------------
+
+
+POLL_SECONDS = 0.5
+
+
+class ControlCommand(CrierCommand):
+    """One control on one run; with --follow it stays until the run stops."""
+
+    def arguments(self, parser: CommandParser) -> None:
+        self.subject(parser)
+        add_actor_option(parser)
+        parser.add_argument("--follow", action="store_true", help="show progress until the run stops")
+        parser.add_argument(
+            "--timeout", type=float, metavar="SECONDS", help="with --follow: stop watching after this time"
+        )
+
+    def subject(self, parser: CommandParser) -> None:
+        parser.add_argument("run", help="the run's number")
+
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
+        """Call the control."""
+        raise NotImplementedError
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        began = time.monotonic()
+        try:
+            answer = self.control(find_actor(options["actor"]), options)
+        except access.NotYours as refusal:
+            raise NotDone(str(refusal)) from None
+        if not answer.ok:
+            raise NotDone(answer.text, run_as_data(answer.run, began) if answer.run else {})
+        if options["follow"] and answer.run is not None:
+            self.say(answer.text)
+            self.follow(answer.run, began, options["timeout"])
+        else:
+            self.answer({"text": answer.text, **(run_as_data(answer.run, began) if answer.run else {})}, answer.text)
+
+    # --- following ----------------------------------------------------------------------------------------
+
+    def follow(self, run: Run, began: float, timeout: float | None) -> None:
+        if not self.watch(run, began, timeout):
+            reason = held_up(run).rstrip(".")
+            raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s: {reason}.", run_as_data(run, began))
+        data = run_as_data(run, began)
+        summary = run.error_summary or f"{run.sent} of {run.total} delivered."
+        # For pause and cancel the wanted end is another status than success.
+        if run.status in self.wanted():
+            self.answer(data, f"Run {run.pk}: {run.status}. {summary}")
+        else:
+            raise NotDone(f"Run {run.pk}: {run.status}. {summary}", data)
+
+    def wanted(self) -> tuple[str, ...]:
+        """Return the statuses in which a followed run should end."""
+        return (Run.Status.SUCCESS,)
+
+    def watch(self, run: Run, began: float, timeout: float | None) -> bool:
+        """Show progress until the run stops; False when the timeout came first."""
+        progress = self.progress(run.total, f"run {run.pk}")
+        try:
+            while show_step(run, progress):
+                if timeout is not None and time.monotonic() - began > timeout:
+                    return False
+                time.sleep(POLL_SECONDS)
+        finally:
+            progress.end()
+        return True
+
+
+def show_step(run: Run, progress: Progress) -> bool:
+    """Read the run and show its progress. Returns whether it goes on.
+
+    The total of a run that is being prepared still grows.
+    """
+    run.refresh_from_db()
+    progress.total = run.total
+    done = run.total - run.pending - run.sending
+    progress.show(done, f"{run.status}: {held_up(run)}" if progress.stands_at(done) else run.status)
+    return run.status in (*Run.LIVE, Run.Status.PREPARING)
+
+
+def held_up(run: Run) -> str:
+    """Return why nothing moves: the line of `manage.py why`, with the provider's last answer."""
+    why = why_run(run, timezone.now()).text
+    cause = reason(run) or _last_error(run)
+    return f"{why} ({cause})" if cause and cause not in why else why
+
+
+def _last_error(run: Run) -> str:
+    pending = run.targets.filter(status=RunTarget.Status.PENDING).exclude(error="")
+    return pending.order_by("position", "id").values_list("error", flat=True).first() or ""
+
+
+def run_as_data(run: Run, began: float) -> dict[str, Any]:
+    run.refresh_from_db()
+    words = ("total", "sent", "failed", "skipped", "pending", "unconfirmed")
+    return {
+        "run": run.pk,
+        "status": run.status,
+        **{word: getattr(run, word) for word in words},
+        "seconds": round(time.monotonic() - began, 2),
+        "error_summary": run.error_summary,
+    }

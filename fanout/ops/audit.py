@@ -51,12 +51,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`find` looks, `repair` mends what was found; without it there is nothing to derive the truth from."""
+    """A check; `repair` fixes what `find` found, if the truth can be derived from other rows."""
 
     name: str
     find: Callable[[datetime, datetime], list[Violation]]
     repair: Callable[[list[Violation], datetime], None] | None = None
-    # In one transaction; one that writes many rows commits in chunks instead, so that no lane waits for it.
+    # In one transaction; a repair of many rows commits in chunks instead, so that no lane waits for it.
     at_once: bool = True
 
 
@@ -128,7 +128,7 @@ SELECT t.account_id, t.id, m.action, 'sent', 'repaired', m.part, coalesce(t.sett
 
 
 def missing_activity(since: datetime, now: datetime) -> list[Violation]:
-    """Parts that were sent and have no activity, so that no cap counts them."""
+    """Find sent parts without activity, which no cap counts."""
     return [
         Violation(
             "activity",
@@ -147,7 +147,7 @@ def add_activity(violations: list[Violation], now: datetime) -> None:
     _run(ADD_ACTIVITY, [list(column) for column in zip(*rows)])
 
 
-# What was sent before an operator had it sent again is history.
+# Parts sent before an operator asked to send again do not count.
 FORGOTTEN_PARTS = """
 SELECT t.id, t.run_id, t.parts_sent, max(a.part) + 1 FROM fanout_runtarget t
   JOIN fanout_activity a ON a.run_target_id = t.id AND a.outcome = 'sent'
@@ -163,7 +163,7 @@ UPDATE fanout_runtarget t SET parts_sent = p.parts FROM unnest(%s::bigint[], %s:
 
 
 def forgotten_parts(since: datetime, now: datetime) -> list[Violation]:
-    """Targets with fewer parts sent than their activity says: a part would be sent twice."""
+    """Find targets with fewer parts sent than their activity says: a part would be sent twice."""
     return [
         Violation("parts", f"target {pk}", f"Run {run} remembers {stored} parts, {done} were sent.", True, (pk, done))
         for pk, run, stored, done in _rows(FORGOTTEN_PARTS, [since])
@@ -201,8 +201,7 @@ SELECT v.account_id, v.action, (v.at AT TIME ZONE a.timezone)::date AS day, coun
 
 
 def over_cap(since: datetime, now: datetime) -> list[Violation]:
-    """More sent on a day than the cap allowed. What the cap was before its last change is not known: those days are
-    passed over."""
+    """Find days with more sends than the cap allowed. Earlier caps are not known: days before a change are skipped."""
     accounts, changed = Account.objects.in_bulk(), _caps_changed()
     violations = []
     for pk, action, day, sent in _rows(SENT_BY_DAY, [since]):
@@ -216,13 +215,13 @@ def over_cap(since: datetime, now: datetime) -> list[Violation]:
 
 
 def _caps_changed() -> dict[int, date]:
-    """The day of the last change of each account's caps or warm-up."""
+    """Return the day of the last change of each account's caps or warm-up."""
     changes = Event.objects.filter(Q(verb="tuned", detail__contains="daily_limit_") | Q(detail__contains="warmup_"))
     rows = changes.filter(account__isnull=False).order_by("at").values_list("account_id", "account__timezone", "at")
     return {pk: local_date(timezone, at) for pk, timezone, at in rows}
 
 
-# Of a run that is paused until somebody resumes it nobody knows when it goes out.
+# Without runs that are paused until an operator resumes them: their time is not known.
 PLANNED = f"""
 SELECT t.account_id, r.action, jsonb_array_length(r.parts) AS parts,
        ({PLANNED_AT} AT TIME ZONE a.timezone)::date AS day, sum(jsonb_array_length(r.parts) - t.parts_sent)
@@ -234,7 +233,7 @@ SELECT t.account_id, r.action, jsonb_array_length(r.parts) AS parts,
 
 
 def over_plan(since: datetime, now: datetime) -> list[Violation]:
-    """More planned for a day than its cap lets through, as far ahead as `since` is behind."""
+    """Find days with more planned than the cap allows, as far ahead as `since` is in the past."""
     accounts = Account.objects.in_bulk()
     planned: Counter[tuple[int, str, date]] = Counter()
     for pk, action, parts, day, messages in _rows(PLANNED, [now, now + (now - since)]):
@@ -265,7 +264,7 @@ def replan(violations: list[Violation], now: datetime) -> None:
 
 
 def forgotten_lanes(since: datetime, now: datetime) -> list[Violation]:
-    """Targets of an account that the run does not name: no lane would ever ask for them."""
+    """Find targets of an account that the run does not name: no lane would ever claim them."""
     runs = Run.objects.filter(status__in=Run.UNFINISHED, pending__gt=0).values_list("pk", flat=True)
     rows = execute(transitions.FORGOTTEN_LANES, {"runs": list(runs)})
     forgotten = {run: [row["account"] for row in group] for run, group in groupby(rows, lambda row: row["run"])}
@@ -304,7 +303,7 @@ SELECT t.id, t.account_id FROM fanout_runtarget t
 
 
 def sleeping(since: datetime, now: datetime) -> list[Violation]:
-    """Runs and targets with something to do whose lanes are neither due nor driven."""
+    """Find runs and targets with work whose lanes are neither due nor driven."""
     idle = [
         Violation(
             "asleep",
@@ -316,7 +315,7 @@ def sleeping(since: datetime, now: datetime) -> list[Violation]:
         for pk, lanes in _rows(SLEEPING, {"now": now, "long_ago": now - IN_FLIGHT_AT_MOST})
     ]
     stuck = [
-        Violation("asleep", f"target {pk}", "In flight, but nobody drives its lane.", True, [account])
+        Violation("asleep", f"target {pk}", "In flight, but no driver holds its lane.", True, [account])
         for pk, account in _rows(STUCK, [now - IN_FLIGHT_AT_MOST])
     ]
     return idle + stuck
@@ -365,7 +364,7 @@ def examine(since: datetime, now: datetime) -> list[Violation]:
 
 
 def repair(since: datetime, now: datetime) -> list[Violation]:
-    """Mend what can be derived; returns what was mended."""
+    """Repair what can be derived from other rows. Returns the repaired violations."""
     mended = []
     for check in CHECKS:
         if check.repair is None:

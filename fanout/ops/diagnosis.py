@@ -1,4 +1,4 @@
-"""What `manage.py doctor` looks at. Each look gives a verdict, and a hint where something is wrong."""
+"""The checks of `manage.py doctor`. Each returns a verdict, with a hint if something is wrong."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 
 from accounts.channels import registry
+from accounts.inputs import counted
 from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
@@ -28,7 +29,7 @@ from fanout.engine import sql
 from fanout.engine.batch import recording
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.engine.rescue import as_sent
-from fanout.inbound import worker as inbound_worker
+from fanout.inbound import worker as inbound_hearing
 from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.inbound_event import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
@@ -112,7 +113,7 @@ def migrations() -> Verdict:
 
 
 def proxy() -> Verdict:
-    """Connects as a driver does, which refuses a proxy."""
+    """Connect as a driver does, which refuses a proxy."""
     try:
         asyncio.run(_connect_as_driver())
     except ProxyRefused as refusal:
@@ -125,8 +126,10 @@ async def _connect_as_driver() -> None:
 
 
 def locks(slots: int | None = None, here_only: bool = False) -> Verdict:
-    """Every driven lane holds one, and the room is for the whole server: for this machine's lanes and those that others
-    drive at this moment. `here_only`: there are no others."""
+    """Compare the locks of all lanes with PostgreSQL's limit for the whole server.
+
+    Every driven lane holds one: this machine's lanes, and those that other machines drive now, unless `here_only`.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_locks_per_transaction')::int * current_setting('max_connections')::int,"
@@ -150,7 +153,7 @@ def connections() -> Verdict:
     beats = ClusterBeat.objects.filter(beat_at__gte=Now() - CLUSTER_SILENT_AFTER)
     bridges = {key for key, described in registry.channels().items() if described.bridge}
     parts = connections_needed(
-        # Where nothing beats yet, this machine is what will.
+        # Before the first heartbeat, this machine is counted.
         Counter(beats.values_list("cluster", flat=True)) or Counter(CLUSTERS),
         has_bridge=Account.objects.filter(channel__in=bridges).exists(),
     )
@@ -164,7 +167,7 @@ def connections() -> Verdict:
     return Verdict("connections", WARNING, text, hint)
 
 
-# What is reserved for superusers is not for Crier. Of other users' sessions only their existence may be visible.
+# Without the connections reserved for superusers. Of other users' sessions only the existence may be visible.
 CONNECTIONS = """
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
          - coalesce(current_setting('reserved_connections', true)::int, 0),
@@ -175,8 +178,11 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 
 
 def connections_needed(clusters: Mapping[str, int], has_bridge: bool) -> dict[str, int]:
-    """The most connections by kind of process. Web servers have no heartbeat: one is counted beside each cluster main,
-    with the process of `manage.py up` and, where one is needed, a bridge."""
+    """Return the most connections by kind of process.
+
+    Web servers have no heartbeat: one is counted for each cluster main, with the process of `manage.py up` and, if
+    needed, a bridge.
+    """
     machines, drivers = clusters.get("main", 0), clusters.get("drivers", 0)
     workers: Any = settings.Q_CLUSTER["workers"]
     return {
@@ -193,7 +199,7 @@ def lanes_elsewhere() -> int:
 
 
 def refusal(slots: int | None = None) -> str:
-    """Why drivers could not work on this database; empty when they can. It need not be set up yet."""
+    """Return why drivers could not work on this database, which may be empty yet; an empty text if they can."""
     for verdict in (proxy(), locks(slots, here_only=is_empty())):
         if verdict.state == FAILED:
             return f"{verdict.text}: {verdict.hint}." if verdict.hint else verdict.text
@@ -211,7 +217,7 @@ def time_skew() -> Verdict:
     return Verdict("time", OK, f"{skew.total_seconds() * 1000:.0f} ms between this machine's clock and the database's")
 
 
-# --- what works in the background -------------------------------------------------------------------------
+# --- background work -------------------------------------------------------------------------
 
 
 def clusters() -> Verdict:
@@ -231,11 +237,12 @@ def drivers() -> Verdict:
     if late:
         hint = "raise BOT_FIRE_CONCURRENCY or DRIVER_SLOTS"
         return Verdict("drivers", WARNING, f"{late} lanes have been waiting for a driver for over a minute", hint)
-    return Verdict("drivers", OK, f"{len(alive)} running with {sum(driver.lanes for driver in alive)} lanes")
+    lanes = sum(driver.lanes for driver in alive)
+    return Verdict("drivers", OK, f"{len(alive)} running, {counted(lanes, 'lane')} in use")
 
 
 def results() -> Verdict:
-    """Whether what providers answered is stored. One result is stored and taken back to learn why it is not."""
+    """Check that provider answers are stored. If not, one is stored and rolled back to learn the reason."""
     overdue = overdue_results(timezone.now())
     first = overdue.order_by("claimed_at").values().first()
     if first is None:
@@ -246,7 +253,7 @@ def results() -> Verdict:
 
 
 def _refused_result(target: dict[str, Any]) -> str:
-    """Return what PostgreSQL says against storing the result of this target; empty: nothing."""
+    """Return PostgreSQL's error when storing the result of this target; empty if there is none."""
     name, values = recording([as_sent(target)])
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -259,13 +266,13 @@ def _refused_result(target: dict[str, Any]) -> str:
 
 
 def hearing() -> Verdict:
-    """Somebody works on what providers report, and keeps up."""
-    if not inbound_worker.is_running():
+    """Check that the inbound worker is running and keeps up."""
+    if not inbound_hearing.is_running():
         hint = "the cluster main does it: look at var/log/main.log"
-        return Verdict("hearing", FAILED, "nobody works on what providers report", hint)
+        return Verdict("hearing", FAILED, "inbound events are not being processed", hint)
     now = timezone.now()
     waiting = InboundEvent.objects.filter(state=InboundEvent.State.NEW, came_at__lt=now - BEHIND, next_attempt_at=None)
-    # Asked apart, because each has an index of its own.
+    # Two queries, because each has its own index.
     if waiting.filter(RECEIPT).exists() or waiting.exclude(RECEIPT).exists():
         hint = "look at var/log/main.log: is the database slow?"
         return Verdict("hearing", WARNING, "reports have been waiting for over a minute", hint)
@@ -290,7 +297,7 @@ def schedules() -> Verdict:
 
 
 def reminders() -> Verdict:
-    """Every reminder that is due becomes a run."""
+    """Check that every due reminder becomes a run."""
     on, off = Reminder.objects.filter(enabled=True), Reminder.objects.filter(enabled=False, archived=False)
     if late := on.filter(next_fire_at__lt=timezone.now() - OVERDUE).count():
         hint = "the cluster main fires them: look at var/log/main.log"
@@ -314,7 +321,7 @@ def queue() -> Verdict:
 
 
 def accounts() -> Verdict:
-    """Signs in with every active account, as its bridge or provider wants it."""
+    """Sign in with every active account at its bridge or provider."""
     active = list(Account.objects.filter(status=Account.Status.ACTIVE))
     problems = asyncio.run(_problems(active))
     if problems:

@@ -1,9 +1,11 @@
-"""The heartbeat of a django-q2 cluster, written from its main process while the cluster really works.
+"""Signs of life of clusters and lanes.
 
 A cluster can stand still with all its processes alive: a worker killed -9 while it waited for work keeps the
-lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So the
-beat needs proof of both: the guard went round, and a worker took a task (a ping, when there is no other).
-`manage.py up` and systemd restart a cluster whose beat stops.
+lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So its heartbeat,
+written from the cluster's main process, needs proof of both: the guard went round, and a worker took a task (a ping,
+when there is no other). `manage.py up` and systemd restart a cluster whose heartbeat stops.
+
+A lane that could send and makes no progress is freed, and its owner is told.
 """
 
 from __future__ import annotations
@@ -15,18 +17,22 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 from typing import Any
 
 import psutil
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models.functions import Now
 from django_q.signals import pre_execute
 from django_q.status import Stat
 from django_q.tasks import async_task
 
-from fanout.models import ClusterBeat, Driver
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import Row, add_event, carry_out, execute
+from fanout.lanes.telling import tell
+from fanout.models import ClusterBeat, Driver, Event
 from fanout.rules.liveness import (
     CLUSTER_BEATS_EVERY,
     CLUSTER_SILENT_AFTER,
@@ -36,12 +42,14 @@ from fanout.rules.liveness import (
     PING_AFTER,
     WORKERS_SILENT_AFTER,
 )
+from fanout.runs import texts
+from fanout.runs.transitions import LIVE
 
 log = logging.getLogger(__name__)
 
 
 def silent_clusters() -> list[str]:
-    """The clusters that beat on no machine, by the database's clock, which all beats are written by."""
+    """Return the clusters without a recent heartbeat on any machine, by the database's clock."""
     beating = ClusterBeat.objects.filter(beat_at__gte=Now() - CLUSTER_SILENT_AFTER).values_list("cluster", flat=True)
     return sorted({*CLUSTERS}.difference(beating))
 
@@ -51,7 +59,7 @@ def beating_drivers() -> list[Driver]:
 
 
 def pong() -> None:
-    """The ping task: that a worker took it is all it is for."""
+    """Do nothing: the ping task only proves that a worker took it."""
 
 
 @dataclass
@@ -65,12 +73,12 @@ class Pulse:
     task_at: Any = field(default_factory=lambda: RawValue("d", time.monotonic()))
 
     def listen(self) -> None:
-        """To be called before the cluster forks."""
+        """Connect to django-q2. Call it before the cluster forks."""
         pre_execute.connect(self._on_task, weak=False)
         save = Stat.save
 
-        # The guard saves its status every time round. Reading that from the cache would need one that is
-        # shared between processes, which a small installation has not got.
+        # The guard saves its status in every round. Reading it from the cache would need a cache that is shared
+        # between processes, which a small installation does not have.
         def save_and_note(stat: Stat) -> None:
             self.guard_at.value = time.monotonic()
             save(stat)
@@ -82,7 +90,7 @@ class Pulse:
 
 
 class Heart:
-    """Decides every two seconds whether the cluster may beat."""
+    """Decides every two seconds whether to write a heartbeat."""
 
     def __init__(self, cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
         self.cluster = cluster
@@ -134,19 +142,19 @@ class Heart:
             except (DatabaseError, InterfaceError) as problem:
                 log.warning("heartbeat not written: %s", problem, extra={"cluster": self.cluster})
                 connection.close()
-                # While the database is away no task can run: the ping's time starts again.
+                # Without the database no task can run: the ping starts again later.
                 self.pinged_at = None
             time.sleep(CLUSTER_BEATS_EVERY.total_seconds())
 
 
 def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
-    """Beat from a thread of its own; to be called after the cluster forked, for its connection's sake."""
+    """Write heartbeats from a thread. Call it after the cluster forked: connections must not be shared."""
     heart = Heart(cluster, pulse, sentinel_pid)
     threading.Thread(target=heart.beat_for_ever, name="heartbeat", daemon=True).start()
 
 
 def beat_of_bridge() -> None:
-    """A bridge's event loop goes round: told to whoever watches it, `manage.py up` or systemd."""
+    """Tell `manage.py up` and systemd that the bridge's event loop is running."""
     if path := os.environ.get("BEAT_FILE", ""):
         with suppress(OSError):
             Path(path).touch()
@@ -154,7 +162,7 @@ def beat_of_bridge() -> None:
 
 
 def feed_watchdog() -> None:
-    """Tell systemd, where it watches (`WatchdogSec=`), that the process works; it restarts one that does not."""
+    """Tell systemd's watchdog (`WatchdogSec=`), if there is one, that the process works."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
@@ -169,3 +177,71 @@ def _is_alive(pid: int | None) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+# --- lanes without progress -------------------------------------------------------------------------------
+
+
+NO_PROGRESS_FOR = timedelta(minutes=5)
+TELL_AGAIN_AFTER = timedelta(hours=1)
+STALLED_VERB = "stalled"
+
+# When the window opens whose end the run knows.
+WINDOW_OPENS = """(date_trunc('day', (r.window_closes_at AT TIME ZONE r.timezone) - interval '1 second')
+                   + make_interval(hours => r.window_start_hour)) AT TIME ZONE r.timezone"""
+
+# A run that should be sending: started, or due and not started yet, or at the end of its wait.
+SHOULD_SEND = f"""(r.status = 'running' AND r.started_at < %(before)s
+                 OR r.status = 'queued' AND r.scheduled_for < %(before)s AND {WINDOW_OPENS} < %(before)s
+                 OR r.status = 'waiting' AND r.waiting_until < %(before)s)"""
+
+# A recipient for whom an earlier run of the lane has something pending, such as a retry, comes first (sql.TARGETS).
+RUN_ORDER = "(NOT {0}.is_test, {0}.answers_id IS NULL, {0}.scheduled_for, {0}.id)"
+OWED_FIRST = f"""EXISTS (
+                 SELECT FROM fanout_run b JOIN fanout_runtarget e ON e.run_id = b.id AND e.recipient_id = t.recipient_id
+                  WHERE e.status IN ('pending', 'sending') AND b.id <> r.id
+                    AND (b.id = r.answers_id OR (b.status IN {LIVE} AND b.lanes @> ARRAY[l.account_id]
+                                                 AND {RUN_ORDER.format("b")} < {RUN_ORDER.format("r")})))"""
+
+# Not parked, nothing claimed or recorded for a while, not waiting, and with something that may be sent.
+STALLED = f"""
+SELECT a.id, a.label, a.owner_id, a.team_id,
+       (SELECT count(*) FROM fanout_runtarget f
+         WHERE f.account_id = a.id AND f.status = 'sending' AND f.claimed_at < %(before)s) AS unstored
+  FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+ WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
+   AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
+   AND EXISTS (SELECT FROM fanout_run r
+                WHERE r.lanes @> ARRAY[l.account_id] AND {SHOULD_SEND}
+                  AND EXISTS (SELECT FROM fanout_runtarget t
+                               WHERE t.run_id = r.id AND t.account_id = l.account_id AND t.status = 'pending'
+                                 AND (t.next_attempt_at IS NULL OR t.next_attempt_at < %(before)s)
+                                 AND NOT {OWED_FIRST}))
+ ORDER BY l.account_id
+"""
+
+# Fences the current holder, which stops; the next driver takes the lane.
+FENCE_LANE = "UPDATE fanout_lanestate SET epoch = epoch + 1, holder = '' WHERE account_id = %(account)s"
+
+
+def free_stalled(now: datetime) -> int:
+    """Free lanes without progress; called every minute. Returns how many there were."""
+    rows = execute(STALLED, {"now": now, "before": now - NO_PROGRESS_FOR})
+    for row in rows:
+        log.error("a lane has made no progress", extra={"account": row["id"]})
+        _free_lane(row, now)
+    return len(rows)
+
+
+def _free_lane(row: Row, now: datetime) -> None:
+    account = row["id"]
+    recent = Event.objects.filter(account=account, verb=STALLED_VERB, at__gte=now - TELL_AGAIN_AFTER)
+    with transaction.atomic():
+        execute(FENCE_LANE, {"account": account})
+        poke([account], now)
+        if recent.exists():
+            return
+        cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried again"
+        detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes{cause}."
+        execute(*add_event(now, STALLED_VERB, detail, account=account))
+        carry_out(tell(row, "Account stalled", detail, "warning", now))

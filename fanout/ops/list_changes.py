@@ -1,5 +1,7 @@
-"""The lists of recipients and suppressions as operators change them, from the admin and the shell alike: each change
-with its line in the audit trail, in one transaction."""
+"""Changes of the lists of recipients and suppressions, from the admin and the shell.
+
+Each change and its audit trail entry are one transaction.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,19 @@ from reminders.imports import Entry
 
 @transaction.atomic
 def import_recipients(entries: Sequence[Entry], owner: Any, user: Any, now: datetime, team: Any = None) -> int:
-    """Returns how many the owner had not got yet."""
+    """Store the recipients. Returns how many the owner did not have yet."""
     added = targets.store_recipients(entries, owner, team)
     note("imported recipients", None, user, now, counted(added, "recipient"))
     return added
 
 
 def suppress(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
-    """Returns how many of them changed anything."""
+    """Suppress the addresses. Returns how many suppressions changed."""
     return _suppress("suppressed", news, user, now)
 
 
 def import_suppressions(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
-    """Returns how many of them changed anything."""
+    """Suppress the addresses. Returns how many suppressions changed."""
     return _suppress("imported suppressions", news, user, now)
 
 
@@ -42,7 +44,7 @@ def _suppress(verb: str, news: Sequence[suppressions.New], user: Any, now: datet
 
 @transaction.atomic
 def lift(addresses: Iterable[str], user: Any, now: datetime) -> list[str]:
-    """Returns those that were suppressed; where none was, nothing is noted."""
+    """Lift suppressions. Returns the addresses that were suppressed."""
     lifted = suppressions.lift(addresses)
     if lifted:
         note("lifted suppressions", None, user, now, counted(len(lifted), "address"))

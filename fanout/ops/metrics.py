@@ -48,12 +48,12 @@ def allowed(request: HttpRequest) -> bool:
     token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
     if settings.METRICS_TOKEN and hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode()):
         return True
-    # Behind a proxy everybody seems to come from its machine.
+    # Behind a proxy all requests seem to come from its machine.
     return not settings.HTTPS and _from_here(request)
 
 
 def _from_here(request: HttpRequest) -> bool:
-    """Behind a proxy on the same machine everybody would come from here: who was forwarded does not."""
+    """Return whether the request comes from this machine; one that a proxy forwarded does not."""
     if any(name in request.headers for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP")):
         return False
     try:
@@ -138,7 +138,7 @@ def _inbound(now: datetime) -> Iterator[Metric]:
     yield _gauge("inbound_recent", meaning, ("kind", "state"), [(row[:2], row[2]) for row in rows])
     yield _gauge("inbound_failed", "Reports that could not be worked on.", (), [((), _rows(FAILED_INBOUND)[0][0])])
     oldest = _rows(OLDEST_NEW, {"now": now})
-    meaning = "Age of the oldest report that nobody has worked on yet."
+    meaning = "Age of the oldest inbound event that has not been processed yet."
     yield _gauge("inbound_oldest_seconds", meaning, (), [((), float(oldest[0][0]) if oldest else 0.0)])
 
 
@@ -189,7 +189,7 @@ def _lanes(now: datetime) -> Iterator[Metric]:
 
 
 def _caps(now: datetime) -> Iterator[Metric]:
-    """Of accounts that have a cap and were at work today."""
+    """Yield caps of accounts that have one and sent something today."""
     labels = [*ACCOUNT, "action"]
     used, cap = [], []
     for account, action, limit in _capped(now):

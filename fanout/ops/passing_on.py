@@ -23,16 +23,16 @@ from fanout.runs import texts
 log = logging.getLogger("crier.notifications")
 
 TIMEOUT = 5.0
-# A task is ended after a minute; what is left then is passed on by the next one.
+# A task is ended after a minute; the next one passes on the rest.
 BUDGET_SECONDS = 40.0
-# Whose server takes longer gets the rest in the next minute: it is everybody's budget.
+# People whose server is slower get the rest in the next minute: all share one budget.
 SLOW_SECONDS = 2.0
-# Bounces of one run are told together: the bell is kept up to date meanwhile (TELL_AGAIN in fanout.runs.transitions).
+# Bounces of one run are passed on together; meanwhile the bell is updated (TELL_AGAIN in fanout.runs.transitions).
 BOUNCES_GATHER = timedelta(minutes=5)
 
 
 def pass_on(now: datetime) -> int:
-    """Pass on what is new; called every minute. Returns how many notifications went out."""
+    """Pass on new notifications; called every minute. Returns how many went out."""
     wishes = {wish.user_id: wish for wish in Subscription.objects.all()}
     deadline, passed_on = time.monotonic() + BUDGET_SECONDS, 0
     waiting = Notification.objects.filter(passed_on_at=None)
@@ -42,7 +42,7 @@ def pass_on(now: datetime) -> int:
     for notification in _in_turns(ripe.select_related("run", "account", "reminder").order_by("id"), slow):
         if (begun := time.monotonic()) > deadline:
             break
-        # Claimed first, so that nobody gets it twice.
+        # Claimed first, so that it is never sent twice.
         if Notification.objects.filter(pk=notification.pk, passed_on_at=None).update(passed_on_at=now):
             notification.refresh_from_db(fields=["body"])  # it may have been kept up to date since it was read
             passed_on += _pass_on_safely(notification, wishes[notification.user_id])
@@ -52,7 +52,7 @@ def pass_on(now: datetime) -> int:
 
 
 def _in_turns(notifications: Iterable[Notification], slow: set[int]) -> Iterator[Notification]:
-    """One for each person, then the next for each; none for those who were slow. Nobody is first every time."""
+    """Yield one notification per person in turn, in random order of people; none for those who were slow."""
     queues: dict[int, deque[Notification]] = {}
     for notification in notifications:
         queues.setdefault(notification.user_id, deque()).append(notification)
@@ -63,7 +63,7 @@ def _in_turns(notifications: Iterable[Notification], slow: set[int]) -> Iterator
 
 
 def _pass_on_safely(notification: Notification, wish: Subscription) -> bool:
-    """What one person's server answers must not keep the others from their notifications."""
+    """Deliver one notification; errors of one person's server do not affect the others."""
     if wish.only_problems and notification.level == "info":
         return False
     try:
@@ -77,7 +77,7 @@ def _pass_on_safely(notification: Notification, wish: Subscription) -> bool:
 
 
 def deliver(notification: Notification, wish: Subscription) -> list[str]:
-    """By mail and webhook, as far as wanted. Returns what went wrong."""
+    """Send by mail and webhook, as subscribed. Returns the problems."""
     problems = [
         _mail(notification, wish.email) if wish.email else "",
         _post(notification, wish.webhook) if wish.webhook else "",
@@ -86,19 +86,19 @@ def deliver(notification: Notification, wish: Subscription) -> list[str]:
 
 
 def try_out(wish: Subscription, now: datetime) -> list[str]:
-    """Send a trial to the person's own mail address and webhook. Returns what went wrong."""
+    """Send a trial to the person's own mail address and webhook. Returns the problems."""
     words = {"title": "Notifications from Crier", "body": "This is a trial: notifications reach you here."}
     return deliver(Notification(user=wish.user, level="info", created_at=now, **words), wish)
 
 
 def _subject(notification: Notification) -> str:
-    """What happened, and to which reminder or account."""
+    """Return the title and the reminder or account it is about."""
     about = notification.run.title if notification.run else str(notification.account or notification.reminder or "")
     return " ".join(f"{notification.title}: {about}".rstrip(": ").split())
 
 
 def _mail(notification: Notification, address: str) -> str:
-    """Empty, or what went wrong."""
+    """Return the problem; empty if there is none."""
     text = f"{notification.body}\n\n{settings.SITE_URL}{notification.get_absolute_url()}\n"
     try:
         send_mail(_subject(notification), text, None, [address])
@@ -108,7 +108,7 @@ def _mail(notification: Notification, address: str) -> str:
 
 
 def facts(notification: Notification) -> dict[str, Any]:
-    """What a webhook is told. `text` is what chat programs show of it."""
+    """Return the payload of a webhook. Chat programs show its `text`."""
     url, run = settings.SITE_URL + notification.get_absolute_url(), notification.run
     return {
         "id": notification.pk,
@@ -126,7 +126,7 @@ def facts(notification: Notification) -> dict[str, Any]:
 
 
 def _post(notification: Notification, url: str) -> str:
-    """Empty, or what went wrong."""
+    """Return the problem; empty if there is none."""
     try:
         status = asyncio.run(_answer(url, facts(notification)))
     except (*FAILURES, ValueError) as failure:
@@ -135,7 +135,7 @@ def _post(notification: Notification, url: str) -> str:
 
 
 async def _answer(url: str, payload: dict[str, Any]) -> int:
-    """The status only. A redirect is not followed, and the time is for everything together."""
+    """Return the status only. Redirects are not followed, and the timeout is for everything together."""
     async with (
         aiohttp.ClientSession(
             connector=connector(),
@@ -149,7 +149,7 @@ async def _answer(url: str, payload: dict[str, Any]) -> int:
 
 
 def webhook_error(url: str) -> str:
-    """Why a webhook may not be called, for the person who enters it: nobody reaches the server's own network by it."""
+    """Return why a webhook is not allowed; empty if it is. It must not reach the server's own network."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

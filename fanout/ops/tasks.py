@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from multiprocessing.sharedctypes import RawValue
 
 from django.conf import settings
 from django.db import connection
@@ -28,28 +29,29 @@ from fanout.inbound import worker
 from fanout.lanes import proof
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
-from fanout.ops import audit, passing_on, stalls, stop
+from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing, freezing, message_2
+from fanout.runs.freezing import enqueue_preparing
 from fanout.runs.hygiene import clean_up
 
 log = logging.getLogger("crier.tasks")
 
 Step = Callable[[datetime], object]
 
-SELDOM = (100_000, 50, 100)  # Python's usual thresholds are (700, 10, 10)
+RARE_COLLECTION = (100_000, 50, 100)  # Python's usual thresholds are (700, 10, 10)
 
 MAIN, DRIVERS = "main", "drivers"
-# What providers answered and nobody could write yet: for the next slice of this process.
+# Provider answers that could not be stored yet, for the next slice of this process.
 OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
 EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene"}
 
 
 def drive() -> str:
-    """One slice of a driver, then its successor."""
+    """Run one slice of a driver, then enqueue its successor."""
     parent = os.getppid()
-    if stop.asked():
+    if stop_asked():
         return "the cluster is stopping"
     driver = Driver(
         SystemClock(),
@@ -58,7 +60,7 @@ def drive() -> str:
         capacity=settings.BOT_FIRE_CONCURRENCY,
         slots=settings.DRIVER_SLOTS,
         slice_seconds=settings.DRIVER_SLICE_SECONDS,
-        stop_asked=lambda: stop.asked() or os.getppid() != parent,
+        stop_asked=lambda: stop_asked() or os.getppid() != parent,
         outbox=OUTBOX,
     )
     with collecting_seldom():
@@ -72,10 +74,13 @@ def drive() -> str:
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """A driver of many lanes holds hundreds of thousands of objects that no collection would free, and looking at them
-    again and again took a fifth of its time. What there is in cycles waits for the end of the slice."""
+    """Make garbage collection rare while a driver runs.
+
+    A driver of many lanes holds hundreds of thousands of live objects, and scanning them again and again took a fifth
+    of its time. Cycles are freed at the end of the slice.
+    """
     usual = gc.get_threshold()
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*RARE_COLLECTION)
     try:
         yield
     finally:
@@ -98,28 +103,31 @@ def enqueue_driver() -> None:
 
 
 def ensure_drivers() -> None:
-    """Every slot of this machine has a driver or one on its way. Duplicates do no harm: one that finds no free slot
-    ends at once, and one that waits in the queue is the successor of whoever hands over next."""
+    """Enqueue drivers until every slot of this machine has one running or queued.
+
+    Duplicates do no harm: one that finds no free slot ends at once, and one in the queue succeeds the next driver that
+    hands over.
+    """
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
     for _ in range(settings.DRIVER_SLOTS - _live_drivers() - on_their_way):
         enqueue_driver()
 
 
 def _live_drivers() -> int:
-    """Of this machine. One that was killed is known by its session, which ends at once, and not only by its beats."""
+    """Return the live drivers of this machine. A killed one is missing at once, because its session has ended."""
     live = DriverRow.objects.raw(sql.LIVE_DRIVERS, {"silent_after": REPLACE_DRIVER_AFTER})
     return sum(driver.host == socket.gethostname() and driver.slot < settings.DRIVER_SLOTS for driver in live)
 
 
 def hear() -> str:
-    """One slice of working on what providers reported, then its successor."""
+    """Work on inbound events for one slice, then enqueue the successor."""
     parent = os.getppid()
 
     def stopping() -> bool:
-        return stop.asked() or os.getppid() != parent
+        return stop_asked() or os.getppid() != parent
 
     if not worker.run(settings.DRIVER_SLICE_SECONDS, stopping):
-        return "somebody else is hearing"
+        return "another worker handles inbound events"
     if not stopping():
         enqueue_hearing()
     return "handed over"
@@ -130,21 +138,21 @@ def enqueue_hearing() -> None:
 
 
 def ensure_hearing() -> None:
-    """Somebody hears, or something is on its way. Duplicates do no harm: one without the lock ends at once."""
+    """Enqueue an inbound worker unless one is running or a task is queued. One without the lock ends at once."""
     on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
     if not on_its_way.exists() and not worker.is_running():
         enqueue_hearing()
 
 
 def boot() -> None:
-    """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
+    """Fill every driver slot when a cluster starts: tasks queued earlier may be locked for a while."""
     ensure_schedules()
     for _ in range(settings.DRIVER_SLOTS):
         enqueue_driver()
 
 
 def minute() -> None:
-    """Once a minute, on the cluster `main`. A step that fails does not keep the others from their turn."""
+    """Run all steps once a minute, on the cluster `main`. A failing step does not stop the others."""
     now = timezone.now()
     for step in STEPS:
         _take(step, now)
@@ -163,7 +171,7 @@ def _take(step: Step, now: datetime) -> None:
 
 def go_on_preparing(now: datetime) -> None:
     if freezing.unprepared():
-        freezing.enqueue_preparing()
+        enqueue_preparing()
 
 
 def wake_after_set_back(now: datetime) -> None:
@@ -172,7 +180,7 @@ def wake_after_set_back(now: datetime) -> None:
 
 
 def wake_sleeping(now: datetime) -> None:
-    """Work that no lane comes for should not exist; if it does, it gets its lane, and the log says so."""
+    """Wake lanes of work that no lane would pick up. This should not happen, so it is logged as an error."""
     forgotten, asleep = audit.forgotten_lanes(now, now), audit.sleeping(now, now)
     for violation in forgotten:
         log.error("%s: %s", violation.subject, violation.text, extra={"run": violation.key})
@@ -191,23 +199,23 @@ STEPS: tuple[Step, ...] = (
     controls.sweep_canceled,
     message_2.skip_expired,
     wake_sleeping,
-    stalls.free_stalled,
+    heartbeat.free_stalled,
     proof.note_deliveries,
 )
 
 
 def notifications() -> None:
-    """Once a minute, apart from the firing: a slow mail server must not hold that up."""
+    """Pass on notifications once a minute, apart from firing, which a slow mail server must not delay."""
     passing_on.pass_on(timezone.now())
 
 
 def hygiene() -> None:
-    """Every 15 minutes, on the cluster `main`."""
+    """Clean up every 15 minutes, on the cluster `main`."""
     clean_up(timezone.now())
 
 
 def prepare_runs() -> None:
-    """Copy the targets of large runs; as many tasks as it takes, one after the other."""
+    """Copy the targets of large runs, in as many tasks as needed, one after the other."""
     for run_id in freezing.unprepared():
         try:
             prepared = freezing.prepare(run_id, timezone.now())
@@ -216,12 +224,12 @@ def prepare_runs() -> None:
             connection.close_if_unusable_or_obsolete()
             continue
         if not prepared:
-            freezing.enqueue_preparing()
+            enqueue_preparing()
             return
 
 
 def ensure_schedules() -> None:
-    """Ours exist, and none of an earlier version is left."""
+    """Create or update our schedules, and delete those of earlier versions."""
     names = [f"crier-{name}" for name in EVERY_MINUTE | EVERY_15_MINUTES]
     Schedule.objects.filter(name__startswith="crier-").exclude(name__in=names).delete()
     for minutes, schedules in ((1, EVERY_MINUTE), (15, EVERY_15_MINUTES)):
@@ -232,3 +240,22 @@ def ensure_schedules() -> None:
 def _ensure_schedule(name: str, path: str, minutes: int) -> None:
     schedule = {"func": path, "schedule_type": Schedule.MINUTES, "minutes": minutes, "repeats": -1, "cluster": MAIN}
     Schedule.objects.update_or_create(name=name, defaults=schedule)
+
+
+# --- stopping a cluster -----------------------------------------------------------------------------------
+
+
+# A running django-q2 task sees no signal, and a worker that has just handed over takes the next task from the queue. So
+# the main process sets a flag in memory that its forked children share: drivers look at it four times a second, and a
+# driver that starts later ends at once. Without a lock, which a killed process could leave held. Created when this
+# module is imported, before any fork.
+_stop_asked = RawValue("b", 0)
+
+
+def ask_to_stop() -> None:
+    """Ask all processes of this cluster to stop."""
+    _stop_asked.value = 1
+
+
+def stop_asked() -> bool:
+    return bool(_stop_asked.value)

@@ -1,22 +1,20 @@
-"""Times, durations, badges and progress bars for templates and lists."""
+"""Times, durations and progress bars for templates and lists, and the cells of lists."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from django import template
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
-from fanout.admin.badges import badge as badge_of
-from fanout.admin.paginator import shown
-from fanout.plans.queue import MOST_PENDING
 from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
 register = template.Library()
-register.filter("badge", badge_of)
 
 
 def relative(at: datetime, now: datetime) -> str:
@@ -30,8 +28,10 @@ def relative(at: datetime, now: datetime) -> str:
 
 @register.filter
 def when(at: datetime | None, own: str = "") -> SafeString | str:
-    """The time by the reader's clock, how far away it is, and the time in its own timezone where that differs. The
-    page's script keeps the distance up to date."""
+    """Return the time in the reader's timezone, how far away it is, and the time in its own timezone if that differs.
+
+    The page's script keeps the distance up to date.
+    """
     if at is None:
         return "–"
     now, zone = timezone.now(), timezone.get_current_timezone_name()
@@ -51,7 +51,7 @@ BESIDE = ' <span class="quiet zone">{} {}</span>'
 
 @register.filter
 def away(at: datetime | None) -> SafeString | str:
-    """Only how far away it is: "in 2 s". What is due or past is "now"."""
+    """Return only how far away it is, such as “in 2 s”; “now” for a past time."""
     if at is None:
         return ""
     now = timezone.now()
@@ -76,12 +76,6 @@ def percent(share: float) -> str:
     return f"{share:.1%}"
 
 
-@register.filter
-def capped(n: int) -> str:
-    """A number that was counted up to a limit."""
-    return shown(n, MOST_PENDING)
-
-
 # In Python and not in a template: a list draws it fifty times.
 PROGRESS = """<div class="progress" data-run="{id}" data-status="{status}">
 <svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{sent} of {total} delivered">
@@ -93,7 +87,7 @@ SEGMENTS = (("good", "sent"), ("bad", "failed"), ("warn", "unconfirmed"), ("mute
 
 @register.simple_tag
 def progress(run: Any) -> SafeString:
-    """A bar with the shares of settled targets by status; the page's script updates it."""
+    """Return a bar with the shares of settled targets by status; the page's script updates it."""
     x, bars = 0.0, []
     for tone, name in SEGMENTS:
         width = getattr(run, name) / run.total * 100 if run.total else 0.0
@@ -106,3 +100,28 @@ def progress(run: Any) -> SafeString:
 @register.inclusion_tag("crier/chart.html")
 def chart(chart: Any) -> dict[str, Any]:
     return {"chart": chart}
+
+
+# --- cells of the admin's lists ---------------------------------------------------------------------------
+
+
+#: ends of empty cells in Django's lists
+NOTHING = ('">–</td>', '">-</td>', '">-</th>', '"></td>')
+
+
+@register.filter
+def labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
+    """Yield the cells of a row with the names of their columns, for phones, which also hide empty cells."""
+    names = dict(enumerate(header["text"] for header in headers))
+    for n, cell in enumerate(cells):
+        yield _with_label(cell, names.get(n, ""))
+
+
+def _with_label(cell: SafeString, text: Any) -> SafeString:
+    # The only header that is markup is the checkbox that selects all rows.
+    if not text or isinstance(text, SafeString):
+        return cell
+    start, rest = cell.split(' class="', 1)
+    empty = "nothing " if cell.endswith(NOTHING) else ""
+    label = format_html('data-label="{}"', capfirst(text))
+    return mark_safe(f'{start} {label} class="{empty}{rest}')  # noqa: S308 escaped above

@@ -1,4 +1,7 @@
-"""Tags for the header and the first page. Not in `crier`, which the modules behind these tags import."""
+"""Tags and filters that need the admin's modules: the header, the first page, badges and capped numbers.
+
+Separate from `crier`, which those modules import.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,23 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
-from fanout.admin import bell as bell_of
-from fanout.admin import dashboard
+from fanout.admin import dashboard, widgets
+from fanout.admin.notifications import bell_state
+from fanout.plans.queue import MOST_PENDING
 
 register = template.Library()
+register.filter("badge", widgets.badge)
+
+
+@register.filter
+def capped(n: int) -> str:
+    """Return a number that was counted up to a limit, such as “2,000+”."""
+    return widgets.capped_number(n, MOST_PENDING)
 
 
 @register.simple_tag(takes_context=True)
 def bell(context: Any) -> dict[str, Any]:
-    return bell_of.state(context["request"].user)
+    return bell_state(context["request"].user)
 
 
 @register.simple_tag(takes_context=True)

@@ -59,8 +59,10 @@ def boss(db: None) -> User:
 
 
 class Asked:
-    """Mixed into an answer. Error pages have words too, and a redirect has none, so that much is “not in” them: what
-    an answer says is for whoever asked for its status, unless it is a page."""
+    """Mixed into a response: a test must look at the status before it reads the content of an error or a redirect.
+
+    Otherwise a “not in” would pass on a page that was never shown.
+    """
 
     asked = False
 
@@ -72,7 +74,9 @@ class Asked:
     @property
     def content(self) -> bytes:
         if self._status() != 200 and not self.asked:
-            raise AssertionError(f"It answered {self._status()}, and nobody asked for that before reading its words.")
+            raise AssertionError(
+                f"It answered {self._status()}, and the test read the content without looking at the status."
+            )
         answered: bytes = super().content  # type: ignore[misc]
         return answered
 

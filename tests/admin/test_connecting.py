@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from reminders.models import Reminder
 from tests.admin.conftest import login
-from tests.admin.test_forms import filled, save
+from tests.admin.forms import filled, save
 from tests.commands.calling import bad_input, data
 from tests.factories import AccountFactory
 
@@ -73,7 +73,7 @@ def test_by_command(operator: User, tmp_path: Any) -> None:
 
 
 def test_the_forecast_in_the_form_counts_what_it_would_send(operator: User) -> None:
-    """Of connection requests 20 a day, of messages 50."""
+    """The channel's caps are 20 connection requests and 50 messages a day."""
     pasted = "\n".join(f"https://www.linkedin.com/in/ann-{n}" for n in range(30))
     ask = reverse("admin:reminders_reminder_forecast")
     data = filled(linkedin(operator), paste=pasted, delivery_window_start_hour=0, delivery_window_end_hour=24)

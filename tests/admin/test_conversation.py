@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.reminders.conversation import SHOWN, conversation
+from fanout.admin.recipient_admin import LINES_SHOWN, conversation
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.admin.conftest import login
@@ -47,7 +47,7 @@ def page(user: User, recipient: Recipient) -> str:
     return login(user).get(url).content.decode()
 
 
-def test_what_was_sent_and_what_came_back_newest_last(operator: User, account: Account, ann: Recipient) -> None:
+def test_sent_and_received_messages_newest_last(operator: User, account: Account, ann: Recipient) -> None:
     run = sent_to(ann, account)
     stored(account, 0, timezone.now() - MINUTE, "On my way")
     lines = conversation(ann, operator)
@@ -73,7 +73,7 @@ def test_the_words_belong_to_the_account_they_came_to(
     assert "a secret &lt;b&gt;word&lt;/b&gt;" in page(boss, theirs)
 
 
-def test_a_groups_chatter_is_not_in_it(operator: User, account: Account, ann: Recipient) -> None:
+def test_messages_in_groups_are_left_out(operator: User, account: Account, ann: Recipient) -> None:
     stored(account, 0, timezone.now(), "hello everybody", group="120363000000000001@g.us")
     assert conversation(ann, operator) == []
     assert "Nothing was sent and nothing came back yet." in page(operator, ann)
@@ -81,10 +81,10 @@ def test_a_groups_chatter_is_not_in_it(operator: User, account: Account, ann: Re
 
 def test_it_is_bounded(operator: User, account: Account, ann: Recipient) -> None:
     now = timezone.now()
-    for n in range(SHOWN + 5):
+    for n in range(LINES_SHOWN + 5):
         stored(account, 0, now - n * MINUTE, f"number {n}")
     lines = conversation(ann, operator)
-    assert len(lines) == SHOWN
+    assert len(lines) == LINES_SHOWN
     assert lines[-1].texts == ["number 0"]
 
 
@@ -120,7 +120,7 @@ def test_the_runs_page_says_how_message_2_stands(operator: User, answered: Run) 
     assert "1 sent, 1 waiting for 06:00" in html
     assert reverse("admin:fanout_run_change", args=[answered.pk]) in html
     own = login(operator).get(reverse("admin:fanout_run_change", args=[answered.pk])).content.decode()
-    assert f'For who replied to <a href="{url}">' in own
+    assert f'For people who replied to <a href="{url}">' in own
     assert "Offload" not in own
 
 
@@ -134,7 +134,7 @@ def test_message_2_is_not_in_the_lists(operator: User, answered: Run) -> None:
     assert "Rent (Message 2)" not in client.get(account).content.decode()
 
 
-def test_message_2_that_waits_for_a_hand_is_in_the_lists(operator: User, answered: Run) -> None:
+def test_message_2_that_waits_for_an_operator_is_in_the_lists(operator: User, answered: Run) -> None:
     Run.objects.filter(pk=answered.pk).update(status="paused", pause_reason="account_down", waiting_until=None)
     client = login(operator)
     assert "Rent (Message 2)" in client.get(reverse("admin:fanout_run_changelist")).content.decode()

@@ -10,7 +10,7 @@ from django.utils import timezone
 from reminders import erasure
 from reminders.models import Recipient
 from tests.admin.conftest import login
-from tests.admin.test_forms import filled, save
+from tests.admin.forms import filled, save
 from tests.factories import AccountFactory, RecipientFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ def test_it_asks_first_and_then_erases(operator):
     RunTargetFactory.create(recipient=ann, status="sent")
     client, asked = login(operator), {"action": "erase_selected", "_selected_action": [ann.pk]}
     page = client.post(reverse(LIST), asked).content.decode()
-    assert "Nothing brings it back" in page
+    assert "This cannot be undone" in page
     assert "ann@example.com" in page
     assert "Only what you can see is erased" in page
     assert Recipient.objects.filter(address="ann@example.com").exists()

@@ -85,7 +85,7 @@ def test_the_list_shows_sizes_and_what_has_gone(client: Client, account: Account
     assert "Group 1" not in only_gone
 
 
-def test_a_gateway_that_says_no_is_a_sentence(server: GatewayServer, account: Account) -> None:
+def test_a_refusal_of_the_gateway_is_shown_in_a_sentence(server: GatewayServer, account: Account) -> None:
     account.config = {"url": "http://127.0.0.1:9", "session": "default"}
     account.save(update_fields=["config"])
 

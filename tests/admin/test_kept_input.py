@@ -13,7 +13,7 @@ from django.urls import reverse
 from accounts.models import Account
 from reminders.models import MediaFile, Reminder, ReminderMessage
 from tests.admin.conftest import login
-from tests.admin.test_forms import MAIL, ONE, PNG, filled, parts, save
+from tests.admin.forms import MAIL, ONE, PNG, filled, parts, save
 from tests.factories import AccountFactory
 
 PAST = {"schedule": "once", "cron": "", "fire_at": "2020-01-01T09:00"}
@@ -27,7 +27,7 @@ def account(operator: User) -> Account:
 
 
 class Inputs(HTMLParser):
-    """What a browser sends when the form of a page is submitted as it is. It never fills in files."""
+    """Collects what a browser sends when a form is submitted unchanged. It never fills in files."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from accounts.channels.registry import channels
 from accounts.models import Account
 from fanout.lanes.accounts import changing
 from tests.admin.conftest import login, member
-from tests.admin.test_forms import account_form
+from tests.admin.forms import account_form
 from tests.factories import AccountFactory
 
 pytestmark = pytest.mark.django_db
@@ -96,7 +96,7 @@ def test_the_command_asks_for_them_again(account):
     assert (account.config["host"], account.credentials) == ("new.example", {"password": "s3cret"})
 
 
-def test_what_was_not_entered_again_does_not_travel_along():
+def test_credentials_not_entered_again_are_not_moved():
     """Entering one secret does not take another one along."""
     account = AccountFactory.create(
         channel="sandbox", config={"url": "http://a.example"}, credentials={"key": "s3cret"}
@@ -130,7 +130,7 @@ def test_every_channel_says_where_its_credentials_go(described):
     assert reaching <= {f.name for f in described.settings if f.destination}
 
 
-def test_an_account_whose_key_is_lost_can_be_changed_and_told_anew(account, settings):
+def test_an_account_whose_key_is_lost_can_get_new_credentials(account, settings):
     settings.CREDENTIAL_KEYS = ["bG9zdC1sb3N0LWxvc3QtbG9zdC1sb3N0LWxvc3QtMTI="]
     call_command("account", "set", "Office", "--set", "timezone=Asia/Tokyo")
     with pytest.raises(CommandError, match="old destination"):

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin import badges
+from fanout.admin.widgets import ACCOUNT, RECIPIENT, RUN, TARGET, badge
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from reminders.models import Recipient
 from tests.admin.conftest import login
@@ -211,10 +211,10 @@ def test_lists_show_only_what_is_mine(things, colleague):
 @pytest.mark.parametrize(
     ("statuses", "tones"),
     [
-        pytest.param(Run.Status, badges.RUN, id="run"),
-        pytest.param(RunTarget.Status, badges.TARGET, id="run-target"),
-        pytest.param(Account.Status, badges.ACCOUNT, id="account"),
-        pytest.param(Recipient.Status, badges.RECIPIENT, id="recipient"),
+        pytest.param(Run.Status, RUN, id="run"),
+        pytest.param(RunTarget.Status, TARGET, id="run-target"),
+        pytest.param(Account.Status, ACCOUNT, id="account"),
+        pytest.param(Recipient.Status, RECIPIENT, id="recipient"),
     ],
 )
 def test_every_status_has_a_badge(statuses, tones):
@@ -223,10 +223,10 @@ def test_every_status_has_a_badge(statuses, tones):
 
 @pytest.mark.parametrize("status", Run.Status)
 def test_a_run_is_under_the_pill_that_its_badge_names(operator, status):
-    """What an operator reads in a row is what they look for above it, in every list."""
+    """The word in a row is the name of the pill that lists it, in every list."""
     reason = {"pause_reason": "operator"} if status == Run.Status.PAUSED else {}
     run = RunFactory.create(reminder__owner=operator, reminder__account__owner=operator, status=status, **reason)
-    word = re.sub("<.*?>", "", badges.badge(run))
+    word = re.sub("<.*?>", "", badge(run))
     client = login(operator)
     pills = {pill["label"]: pill for pill in client.get(reverse("admin:fanout_run_changelist")).context["pills"][1:]}
     label = {"Being prepared": "Preparing"}.get(word.capitalize(), word)

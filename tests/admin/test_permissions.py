@@ -1,4 +1,4 @@
-"""Every action, with somebody else's object, with one's own, and as a viewer of the team's."""
+"""Every action with a foreign object, with an own one, and as a viewer of the team's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 
 from accounts.models import Account
-from fanout.admin.runs.buttons import BUTTONS
+from fanout.admin.run_status import BUTTONS
 from fanout.models import Event, Run, RunTarget
 from reminders.models import MediaFile, Reminder
 from tests.admin.conftest import login
@@ -163,7 +163,7 @@ def test_a_foreign_page_does_not_open(name, world, colleague):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_nobody_gets_in_without_logging_in(name, world, client):
+def test_every_page_needs_a_login(name, world, client):
     answer = client.get(PAGES[name](world))
     assert answer.status_code == 302
     assert "/login/" in answer["Location"]
@@ -248,7 +248,7 @@ def test_a_reminder_cannot_use_a_foreign_account(world, operator, colleague):
 
 
 def test_every_endpoint_of_ours_is_covered():
-    """Whoever adds an endpoint that acts on an object adds it above, too."""
+    """A new endpoint that acts on an object must be added above."""
     admin: Any = next(one for one in get_resolver().url_patterns if getattr(one, "namespace", "") == "admin")
     inner = [pattern for outer in admin.url_patterns for pattern in getattr(outer, "url_patterns", [outer])]
     ours = {pattern.name for pattern in inner if pattern.name and str(pattern.pattern).startswith("<int:pk>/")}

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from reminders.models import Recipient, Reminder
 from tests.admin.conftest import login
-from tests.admin.test_forms import filled, parts, save
+from tests.admin.forms import filled, parts, save
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, ReminderTargetFactory
 
 pytestmark = pytest.mark.django_db
@@ -64,7 +64,7 @@ def test_targets_that_stay_are_checked_with_those_that_come(operator, account):
     assert "1 of 4" in preview(operator, data | {"clear": "on", "tag": "old"})["wording"]
 
 
-def test_another_operators_reminder_shows_nobody(operator, account):
+def test_a_preview_with_another_operators_reminder_shows_no_recipients(operator, account):
     theirs = ReminderFactory.create()
     ReminderTargetFactory.create(reminder=theirs, recipient__name="Secret", recipient__owner=theirs.owner)
     shown = preview(operator, filled(account, reminder=theirs.pk) | parts("Hi {name}"))

@@ -1,4 +1,4 @@
-"""What every page of the site has: where one is, and in plain words."""
+"""Elements of every page: navigation, plain titles, empty lists, and cells for phones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.safestring import mark_safe
 
 from accounts.inputs import counted
-from fanout.templatetags.crier_lists import labelled
+from fanout.templatetags.crier import labelled
 from tests.admin.conftest import login
 from tests.factories import RecipientFactory, RunFactory
 

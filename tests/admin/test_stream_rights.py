@@ -1,4 +1,4 @@
-"""An open stream ends with the right to it, however busy it is."""
+"""An open stream ends when the permission ends, even a busy one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def frames_after(user: Any, change: Callable[[], Any], seconds: float, **query: str) -> list[str]:
-    """What a tab of this person is sent within so many seconds of a change; the last one is "end" if it was ended."""
+    """Return the frames of a person's tab within these seconds after a change; "end" is last if the stream ended."""
     frames: list[str] = []
 
     async def read(chunks: Any) -> None:
@@ -40,7 +40,7 @@ def frames_after(user: Any, change: Callable[[], Any], seconds: float, **query: 
         await sync_to_async(client.force_login)(user, backend="django.contrib.auth.backends.ModelBackend")
         answer: Any = await client.get(reverse("admin:live_stream"), query)
         reading = asyncio.create_task(read(answer.streaming_content))
-        while not frames:  # noqa: ASYNC110 - nobody could set an event: the stream is read elsewhere
+        while not frames:  # noqa: ASYNC110 - no event to wait for: the stream is read elsewhere
             await asyncio.sleep(0.1)
         frames.clear()
         await sync_to_async(change)()

@@ -46,7 +46,7 @@ def take_back(reminder: Reminder, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["account", "senders", "media", "recipients"])
-def test_what_was_taken_back_is_not_used(reminder, jonas, what):
+def test_objects_no_longer_shared_are_not_used(reminder, jonas, what):
     assert access.may_act(jonas, reminder)
     take_back(reminder, what)
     now = timezone.now()
@@ -58,7 +58,7 @@ def test_what_was_taken_back_is_not_used(reminder, jonas, what):
     assert Reminder.objects.count() == 1
 
 
-def test_what_is_shared_is_used(reminder, jonas):
+def test_shared_objects_are_used(reminder, jonas):
     login(jonas).post(reverse("admin:reminders_reminder_duplicate", args=[reminder.pk]))
     assert controls.fire(reminder, jonas, timezone.now()).run is not None
     assert Reminder.objects.filter(owner=jonas).exists()

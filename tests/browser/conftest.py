@@ -105,7 +105,7 @@ def server(transactional_db: None) -> Iterator[Server]:
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
-    # How long is nobody's promise: other tests have the machine, too.
+    # Without a fixed limit: other tests use the machine, too.
     expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
@@ -116,7 +116,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Complaints(list[str]):
-    """What the browser did not like: script errors, blocked content, requests to other hosts."""
+    """Collect script errors, blocked content and requests to other hosts."""
 
     def watch(self, page: Any, server: Server) -> None:
         page.on("console", lambda message: self._heard(message))

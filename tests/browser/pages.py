@@ -1,4 +1,4 @@
-"""Every page that a person can open, on the demo data: for axe, and for whoever wants to look at all of them."""
+"""Every page that a person can open, on the demo data: for axe, and for screenshots."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_add_an_smtp_account_and_send_a_test(
     page.select_option("#id_setting_security", "starttls")
     page.fill("#id_setting_username", "office")
     page.fill("#id_secret_password", "wrong")
-    # Nobody knows who signed the server's certificate: said, and nothing is saved.
+    # The server's certificate is not trusted: the page says so, and nothing is saved.
     page.get_by_role("button", name="Test and save").click()
     expect(page.locator(".errornote + .errorlist")).to_contain_text("Not saved: the test failed.")
     expect(page.locator("#id_secret_password")).to_have_value("")

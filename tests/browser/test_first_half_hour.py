@@ -26,7 +26,7 @@ def mail_server() -> Iterator[ScriptedServer]:
 
 
 def steps(page: Any) -> Any:
-    """What is left to do, on the overview."""
+    """Return the first steps that the overview still lists."""
     page.locator(".top-nav").get_by_role("link", name="Overview").click()
     return page.locator(".steps li a")
 

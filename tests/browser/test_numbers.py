@@ -75,7 +75,7 @@ def test_the_clock_is_guessed_from_the_browser(operator: User, server: Server, c
     expect(page.locator(".my-zone")).to_have_text("times in Asia/Kuala_Lumpur", timeout=PATIENT)
 
 
-def test_what_one_page_says_twice_agrees_between_two_fetches(operator: User, server: Server, page: Any) -> None:
+def test_numbers_shown_twice_on_a_page_agree_between_two_fetches(operator: User, server: Server, page: Any) -> None:
     """Counts come by the stream every second, the rest of the page now and then: no number may wait for that."""
     now = timezone.now()
     run = RunFactory.create(

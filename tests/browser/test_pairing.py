@@ -48,7 +48,7 @@ def test_pair_the_code_expires_again_success_and_unpair(
     first = page.locator("#qr svg path").last.get_attribute("d")
     bridge.happen(account.pk, next_code=True)
     expect(page.locator("#qr svg path").last).not_to_have_attribute("d", first, timeout=60_000)
-    # Nobody scanned it: it says so, and offers to begin again.
+    # The code was not scanned: the page says so, and offers to start again.
     pairing = bridge.bridge.sessions[account.pk].pairing
     assert pairing.code is not None
     pairing.code = replace(pairing.code, expires_at=timezone.now() - timedelta(minutes=1))

@@ -34,7 +34,7 @@ def test_erasing_asks_first(operator: User, server: Server, page: Any) -> None:
     page.check(".action-select")
     page.select_option("select[name=action]", "erase_selected")
     page.click("button[name=index]")
-    expect(page.locator("#content")).to_contain_text("Nothing brings it back.")
+    expect(page.locator("#content")).to_contain_text("This cannot be undone.")
     page.click("text=Erase 1 recipient")
     expect(page.locator(".messagelist")).to_contain_text("Erased: 1 of 1.")
     assert not Recipient.objects.exists()

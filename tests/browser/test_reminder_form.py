@@ -66,7 +66,7 @@ def test_write_move_preview_forecast_save_test_and_fire(
     expect(shown_parts(page).first).to_contain_text("The poster")
     expect(page.locator("#id_messages-1-order")).to_have_value("1")
 
-    # Somebody by name, everybody with a tag, and a list with a line that nobody can read.
+    # One recipient by name, all with a tag, and a list with an unreadable line.
     page.fill("#people-search", "harb")
     expect(page.locator("#people-results [role=option]")).to_have_count(1)
     page.keyboard.press("ArrowDown")
@@ -114,7 +114,7 @@ def test_write_move_preview_forecast_save_test_and_fire(
     assert "5 of 5 delivered" in asked
 
 
-def test_what_is_not_whole_becomes_a_draft_with_one_click(operator: User, server: Server, page: Any) -> None:
+def test_an_unfinished_reminder_becomes_a_draft_with_one_click(operator: User, server: Server, page: Any) -> None:
     AccountFactory.create(owner=operator, label="Community line")
     page.goto(server.url(reverse("admin:reminders_reminder_add")))
     page.fill("#id_title", "Some day")

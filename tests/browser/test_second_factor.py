@@ -18,7 +18,7 @@ def half_minute() -> int:
 
 
 def app_code(key: str, step: int) -> str:
-    """What an app that was given this key by hand shows in this half minute."""
+    """Return the code that an app with this key shows now."""
     return f"{hotp(base64.b32decode(key.replace(' ', '')), step):06d}"
 
 

@@ -1,4 +1,4 @@
-"""What an operator does on a day, clicked through."""
+"""An operator's day, clicked through."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_create_fire_watch_window_closes_resume_success(
     page.fill("#id_messages-0-text", "At 8, see you there!")
     expect(page.locator("[data-forecast]")).to_contain_text(f"{GROUPS} groups at 600/min: done about")
     expect(page.locator("#preview .bubble")).to_contain_text("At 8, see you there!")
-    # Nobody has said when: it is kept as a draft, and fired by hand.
+    # Without a time it is kept as a draft, and fired by hand.
     page.click("input[name=_draft]")
     expect(page.locator(".messagelist")).to_contain_text(f"{GROUPS} targets added")
     # Fire and watch it go, without a reload.
@@ -261,7 +261,7 @@ def test_unconfirmed_targets_wait_for_a_decision(operator: User, server: Server,
         targets={"sent": 2, "unconfirmed": 2},
     )
     page.goto(server.url())
-    expect(page.locator(".needs")).to_contain_text("2 deliveries nobody is sure about")
+    expect(page.locator(".needs")).to_contain_text("2 deliveries unconfirmed")
     page.click(".needs >> text=Look")
     page.click("text=It was delivered")
     expect(page.locator(".messagelist")).to_contain_text("2 targets marked as delivered.")

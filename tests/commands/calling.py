@@ -22,7 +22,7 @@ def data(*words: str) -> dict[str, Any]:
 
 
 def refusal(code: int, *words: str) -> str:
-    """What it says when it ends with this exit code."""
+    """Return the message of a command that ends with this exit code."""
     with pytest.raises(CommandError) as caught:
         text(*words)
     # argparse's own complaints carry no code here; on the command line it ends with 2.
@@ -36,3 +36,9 @@ def bad_input(*words: str) -> str:
 
 def not_done(*words: str) -> str:
     return refusal(1, *words)
+
+
+def written(tmp_path, content: str) -> str:
+    path = tmp_path / "list.csv"
+    path.write_text(content)
+    return str(path)

@@ -64,7 +64,7 @@ class TestAccountCheck:
         assert caught.value.returncode == 1
         assert "barley" not in str(caught.value)
 
-    def test_nobody_listens(self) -> None:
+    def test_no_server_listens(self) -> None:
         mailer(free_port())
 
         with pytest.raises(CommandError, match=r"\(network\)") as caught:

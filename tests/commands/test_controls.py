@@ -8,8 +8,7 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from fanout.management import following
-from fanout.management.base import Progress
+from fanout.management.base import Progress, show_step
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.runs import freezing
 from tests.commands.calling import bad_input, data, not_done, text
@@ -48,7 +47,7 @@ def test_follow_ends_with_one_object(monkeypatch):
         run.targets.update(status="sent")
         Run.objects.filter(pk=run.pk).update(status="success")
 
-    monkeypatch.setattr("fanout.management.following.time.sleep", deliver)
+    monkeypatch.setattr("fanout.management.base.time.sleep", deliver)
     found = data("fire", str(reminder.pk), "--follow")
     assert set(found) == SHAPE
     assert (found["status"], found["sent"]) == ("success", 3)
@@ -68,7 +67,7 @@ def test_follow_waits_while_a_large_run_is_being_prepared(monkeypatch):
             run.targets.update(status="sent")
             Run.objects.filter(pk=run.pk).update(status="success")
 
-    monkeypatch.setattr("fanout.management.following.time.sleep", go_on)
+    monkeypatch.setattr("fanout.management.base.time.sleep", go_on)
     found = data("fire", str(reminder.pk), "--follow")
     assert seen == ["preparing", "queued"]
     assert (found["status"], found["total"], found["sent"]) == ("success", 7, 7)
@@ -77,7 +76,7 @@ def test_follow_waits_while_a_large_run_is_being_prepared(monkeypatch):
 def test_follow_of_a_run_that_does_not_succeed_is_not_done(monkeypatch):
     reminder = ReminderFactory.create(targets=1)
     monkeypatch.setattr(
-        "fanout.management.following.time.sleep",
+        "fanout.management.base.time.sleep",
         lambda s: Run.objects.update(status="paused", pause_reason="account_down"),
     )
     assert "paused" in not_done("fire", str(reminder.pk), "--follow")
@@ -94,13 +93,13 @@ def test_follow_shows_the_why_line_and_the_providers_words_while_nothing_moves()
     first, *_, last = run.targets.all()
     RunTarget.objects.filter(pk=first.pk).update(error="Connection refused")
     progress = ShownProgress()
-    assert following.step(run, progress)
+    assert show_step(run, progress)
     assert progress.notes == ["running"]
     progress.moved_at -= ShownProgress.STILL_SECONDS
-    following.step(run, progress)
+    show_step(run, progress)
     assert progress.notes[1] == "running: no driver is alive: nothing is sent until one starts (Connection refused)"
     RunTarget.objects.filter(pk=last.pk).update(status="sent")
-    following.step(run, progress)
+    show_step(run, progress)
     assert progress.notes[2] == "running"
 
 
@@ -231,5 +230,5 @@ def test_an_operator_acts_with_their_own_rights():
         pytest.param(("cancel", "1", "--as", "nobody"), "There is no", id="no such user"),
     ],
 )
-def test_what_does_not_exist_is_bad_input(words, says):
+def test_unknown_objects_are_bad_input(words, says):
     assert says in bad_input(*words)

@@ -185,7 +185,7 @@ def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServ
     assert fetch(server) == {"mails": 1, "bounces": 1, "new": 0, "replies": 0, "neither": 0, "unreadable": 0}
 
 
-def test_a_reply_is_heard_and_stays_for_whoever_answers_it(target: RunTarget, server: ImapServer) -> None:
+def test_a_reply_is_processed_and_stays_flagged_for_a_person(target: RunTarget, server: ImapServer) -> None:
     server.put(ORDINARY.replace(id_of(NO_TARGET).encode(), id_of(target).encode()))
     assert fetch(server) == {"mails": 1, "bounces": 0, "new": 1, "replies": 1, "neither": 0, "unreadable": 0}
     assert server.flags() == ["FS"]

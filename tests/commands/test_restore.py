@@ -103,7 +103,7 @@ def test_live_runs_are_all_that_send_by_themselves_and_when() -> None:
 
 
 @pytest.mark.django_db
-def test_whose_runs_are_paused_together() -> None:
+def test_pause_all_pauses_only_runs_the_actor_may_change() -> None:
     mine, theirs = (RunFactory.create(status="running", targets={"pending": 1}) for _ in range(2))
     assert data("pause", "--all", "--as", mine.owner.username)["text"] == "Paused: 1 run."
     assert (fresh(mine).status, fresh(theirs).status) == ("paused", "running")

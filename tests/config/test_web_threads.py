@@ -26,7 +26,7 @@ from django.test import Client
 from config import web_threads
 from config.local.children import wait_until
 from config.web_threads import BoundedRequests
-from fanout.admin import downloads
+from fanout.admin.model_admin import _in_chunks
 from tests.crier_processes import Web, database_url, environment
 from tests.factories import UserFactory
 from tests.inbound.test_bounces import report
@@ -434,7 +434,7 @@ def test_a_download_that_nobody_finishes_frees_its_thread_and_connection():
 
     async def story() -> None:
         for _ in range(web_threads.DOWNLOAD_THREADS + 1):
-            reading: Any = downloads._in_chunks(lines())
+            reading: Any = _in_chunks(lines())
             assert (await anext(reading)).startswith("1\n2\n")
             await reading.aclose()
         threads = [await web_threads.downloads.next_free() for _ in range(web_threads.DOWNLOAD_THREADS)]

@@ -26,7 +26,7 @@ from fanout.engine.sender import Sender
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.lanes.statements import InOrder, Statement
 from fanout.models import LaneState, Notification, Run, RunTarget
-from fanout.ops import stalls
+from fanout.ops import heartbeat
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
 from fanout.rules.pace import PaceState
 from fanout.runs import controls
@@ -404,11 +404,11 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     later = stage.now + timedelta(minutes=10)
     Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)
     LaneState.objects.filter(account=account).update(holder="somebody", epoch=4)
-    assert stalls.free_stalled(stage.now + timedelta(minutes=4)) == 0
-    assert stalls.free_stalled(later) == 1
+    assert heartbeat.free_stalled(stage.now + timedelta(minutes=4)) == 0
+    assert heartbeat.free_stalled(later) == 1
     assert LaneState.objects.get(account=account).epoch == 5
-    assert stalls.free_stalled(later + timedelta(minutes=1)) == 0  # it has its five minutes again
-    assert stalls.free_stalled(later + timedelta(minutes=6)) == 1
+    assert heartbeat.free_stalled(later + timedelta(minutes=1)) == 0  # it has its five minutes again
+    assert heartbeat.free_stalled(later + timedelta(minutes=6)) == 1
     told = Notification.objects.get()
     assert told.title == "Account stalled"
     assert told.body.startswith(f"{account.label}: Nothing was sent for 5 minutes although it could")
@@ -421,7 +421,7 @@ def test_who_is_told_of_a_stall_reads_that_results_cannot_be_stored(stage: Stage
     Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)
     claimed = run.targets.filter(position__in=list(run.targets.values_list("position", flat=True)[:2]))
     claimed.update(status="sending", claimed_at=stage.now)
-    assert stalls.free_stalled(stage.now + timedelta(minutes=6)) == 1
+    assert heartbeat.free_stalled(stage.now + timedelta(minutes=6)) == 1
     told = Notification.objects.get().body
     assert "Nothing was sent for 5 minutes: the database does not take the result of 2 messages, and nothing" in told
 
@@ -455,7 +455,7 @@ def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
         Run.objects.filter(pk=run.pk).update(
             scheduled_for=now - timedelta(minutes=10), status="running", started_at=now - timedelta(minutes=10)
         )
-        assert stalls.free_stalled(now) == 1
+        assert heartbeat.free_stalled(now) == 1
 
     def look(now: datetime) -> None:
         lane = LaneState.objects.get(account=account)
@@ -483,8 +483,8 @@ def test_a_lane_that_never_came_to_its_first_claim_is_noticed(
     run = stage.fire(stage.reminder(stage.account(), groups=5))
     until = waiting_until and stage.now + waiting_until
     Run.objects.filter(pk=run.pk).update(status=status, waiting_until=until)
-    assert stalls.free_stalled(stage.now + timedelta(minutes=3)) == 0
-    assert stalls.free_stalled(stage.now + timedelta(minutes=6)) == 1
+    assert heartbeat.free_stalled(stage.now + timedelta(minutes=3)) == 0
+    assert heartbeat.free_stalled(stage.now + timedelta(minutes=6)) == 1
 
 
 def test_a_run_that_waits_behind_the_retries_of_another_does_not_stand_still(stage: Stage) -> None:
@@ -494,7 +494,7 @@ def test_a_run_that_waits_behind_the_retries_of_another_does_not_stand_still(sta
     runs = [stage.fire(stage.reminder(account, groups=3, title=title)) for title in "AB"]
     found: list[int] = []
     minutes = [stage.now + timedelta(minutes=n) for n in range(1, 15)]
-    stage.play(870, [(at, lambda now: found.append(stalls.free_stalled(now))) for at in minutes])
+    stage.play(870, [(at, lambda now: found.append(heartbeat.free_stalled(now))) for at in minutes])
     assert found == [0] * 14
     assert [fresh(run).sent for run in runs] == [2, 2]
     stage.play()
@@ -521,7 +521,7 @@ def test_a_lane_that_waits_for_a_reason_does_not_stand_still(stage: Stage, waits
     for name, change in waits.items():
         values = {k: stage.now + v if isinstance(v, timedelta) else v for k, v in change.items()}
         rows[name].update(**values)
-    assert stalls.free_stalled(stage.now + timedelta(minutes=10)) == 0
+    assert heartbeat.free_stalled(stage.now + timedelta(minutes=10)) == 0
 
 
 def test_parked_lanes_look_again_after_the_clock_was_set_back(stage: Stage) -> None:

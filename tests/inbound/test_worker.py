@@ -15,7 +15,7 @@ from accounts.models import Account
 from fanout.inbound import events, receipts, worker
 from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
-from fanout.ops import stop, tasks
+from fanout.ops import tasks
 from tests.factories import AccountFactory, InboundEventFactory
 from tests.reads import counting_reads
 
@@ -250,7 +250,7 @@ def elsewhere(transactional_db: None) -> Iterator[None]:
 
 def test_only_one_hears(elsewhere):
     assert worker.is_running()
-    assert tasks.hear() == "somebody else is hearing"
+    assert tasks.hear() == "another worker handles inbound events"
     tasks.ensure_hearing()
     assert not OrmQ.objects.exists()
 
@@ -265,7 +265,7 @@ def test_a_slice_ends_with_its_successor_and_without_the_lock(settings):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_stop_ends_it_at_once_and_without_a_successor(monkeypatch):
-    monkeypatch.setattr(stop, "asked", lambda: True)
+    monkeypatch.setattr(tasks, "stop_asked", lambda: True)
     assert tasks.hear() == "handed over"
     assert not OrmQ.objects.exists()
 

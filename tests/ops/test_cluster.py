@@ -8,7 +8,7 @@ import time
 from types import SimpleNamespace
 
 from fanout.management.commands import cluster
-from fanout.ops import stop
+from fanout.ops import tasks
 
 PATIENCE = 20.0
 
@@ -27,7 +27,7 @@ def test_a_sentinel_that_was_killed_while_it_waited_holds_up_no_stop(monkeypatch
     killed.join()
     sentinel = forks.Process(target=time.sleep, args=(1,))  # as long as it is there, `_watch` goes on
     sentinel.start()
-    monkeypatch.setattr(stop, "asked", lambda: True)
+    monkeypatch.setattr(tasks, "stop_asked", lambda: True)
 
     watching = threading.Thread(
         target=cluster._watch, args=(SimpleNamespace(sentinel=sentinel, stop_event=event), "main"), daemon=True

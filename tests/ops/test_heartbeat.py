@@ -38,7 +38,7 @@ def pings(monkeypatch):
         pytest.param(0, PING_PATIENCE + 1, 3, "", id="another-task-was-taken"),
     ],
 )
-def test_what_stops_the_heart(heart, guard_age, ping_age, task_age, problem):
+def test_problems_that_stop_the_heartbeat(heart, guard_age, ping_age, task_age, problem):
     now = time.monotonic() + 1000
     heart.pulse.guard_at.value = now - guard_age
     heart.pulse.task_at.value = now - task_age

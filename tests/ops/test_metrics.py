@@ -121,7 +121,7 @@ def test_lanes_caps_and_heartbeats(client):
     assert value(families, "crier_recipients_in_cooldown") == 1
 
 
-def test_what_providers_reported(client):
+def test_inbound_events_are_counted(client):
     now = timezone.now()
     InboundEventFactory.create_batch(2, state="done")
     InboundEventFactory(state="failed", kind="reply")

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.admin.dashboard import needs_you
-from fanout.admin.runs.forecasts import eta
+from fanout.admin.run_status import eta
 from fanout.models import KnownChat, Run
 from fanout.plans import outlook
 from fanout.plans.forecast import (

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts import second_factor
 from accounts.models import Account
-from fanout.admin.security.confirming import CONFIRMED_FOR, SESSION_KEY
+from fanout.admin.login import CONFIRMED_FOR, SESSION_KEY
 from fanout.models import TrailEntry
 from tests.admin.conftest import login
 from tests.factories import AccountFactory

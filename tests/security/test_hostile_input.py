@@ -26,8 +26,8 @@ from accounts import crypto
 from accounts.addresses import GROUP, MAILBOX, PERSON, AddressError, guess_kind, normalise
 from accounts.channels.settings import Field, FieldKind
 from accounts.models import Account
-from fanout.admin.accounts.channel_fields import KeyFile
-from fanout.admin.accounts.page import warmup_chart
+from fanout.admin.account_form import KeyFile
+from fanout.admin.account_page import warmup_chart
 from fanout.inbound.mails import parse_bounce
 from fanout.models import TrailEntry
 from reminders import imports, media, schedule, suppression_lists

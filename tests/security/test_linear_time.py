@@ -33,11 +33,11 @@ from accounts.channels.waha import transport as waha
 from accounts.channels.whatsapp.bridge import conditions as whatsapp
 from config import logs
 from config.admin_site import MOST_SEARCHED
-from fanout.admin.reminders.draft import PART as PART_OF_DRAFT
-from fanout.admin.reminders.recipients import as_in_addresses
-from fanout.admin.reminders.words import PART as PART_OF_WORDS
+from fanout.admin.recipient_admin import as_in_addresses
+from fanout.admin.reminder_draft import PART_KIND as PART_OF_DRAFT
+from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
 from fanout.inbound import mails, replies, webhooks
-from fanout.ops import csv_cells
+from fanout.ops import exports
 from fanout.rules import message_ids
 from reminders import imports, placeholders, schedule, suppression_lists, tables
 from reminders.models import MOST_TEXT
@@ -207,8 +207,8 @@ READERS: dict[str, Reader] = {
     "table": tables.read_text,
     "file": lambda text: tables.read(text.encode()),
     "cell of an import": imports.unguarded,
-    "cell of an export": csv_cells.cell,
-    "exact cell": csv_cells.exact_cell,
+    "cell of an export": exports.cell,
+    "exact cell": exports.exact_cell,
     "suppressions": lambda text: suppression_lists.read(text, None, timezone.now()),
     "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
@@ -285,9 +285,8 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/whatsapp/bridge/conditions.py": ("answer of the bridge",),
     "config/env.py": "Only the person who installs Crier writes the environment.",
     "config/logs.py": ("log line",),
-    "fanout/admin/reminders/draft.py": ("name of a form's field",),
-    "fanout/admin/reminders/recipients.py": ("search for an address", "search words"),
-    "fanout/admin/reminders/words.py": ("name of a form's field",),
+    "fanout/admin/recipient_admin.py": ("search for an address", "search words"),
+    "fanout/admin/reminder_draft.py": ("name of a form's field",),
     "fanout/engine/connection.py": "The pattern reads Crier's own SQL.",
     "fanout/inbound/mails.py": (
         "bounce",
@@ -303,7 +302,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/inbound/webhooks.py": ("address of a webhook",),
     "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",
     "fanout/management/options.py": "Only a person with a shell on the server types these options.",
-    "fanout/ops/csv_cells.py": ("cell of an export", "exact cell"),
+    "fanout/ops/exports.py": ("cell of an export", "exact cell"),
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
     "fanout/runs/people.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),

@@ -17,7 +17,7 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 
 from accounts import second_factor
-from fanout.admin.security.middleware import OPEN
+from fanout.admin.middleware import OPEN
 from fanout.management.base import NotDone
 from tests.admin.conftest import login
 from tests.security import world as worlds

@@ -85,7 +85,7 @@ def test_the_code_is_shown_and_success_turns_the_page_green(
     state = shown(browser, account, "pair_state")
     assert "<svg" in state
     assert "style=" not in state
-    assert "Begin anew" in state
+    assert "Start again" in state
     bridge.happen(account.pk, scan=True)
     bridge.wait_state(account.pk, "connected")
 

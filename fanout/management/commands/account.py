@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import sys
+from pathlib import Path
+from typing import Any, cast
 
 from django.core.management.base import CommandParser
+from django.db.models import Field
 from django.utils import timezone
 
-from accounts.channels.registry import offered
+from accounts.channels.registry import channel, channels, offered
+from accounts.channels.settings import FieldKind
+from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.lanes import accounts, hooks
-from fanout.management import fields, lookup
-from fanout.management.base import CrierCommand, NotDone, table
+from fanout.lanes.accounts import Change
+from fanout.management.base import BadInput, CrierCommand, NotDone, find_account, find_owner, table
 
 SET_HELP = (
     "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated. For "
@@ -40,15 +46,15 @@ class Command(CrierCommand):
         hook.add_argument("account", help="number or label")
         hook.add_argument("--renew", action="store_true", help="make a new one; the old one stops working at once")
         for action in actions.choices.values():
-            # Also after the word, where people write it. SUPPRESS: its absence there must not undo the first.
+            # Also after the subcommand. SUPPRESS: its absence there must not undo a --json before it.
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         {"add": self.add, "list": self.list, "set": self.change, "hook": self.hook}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
-        account = Account(owner=lookup.owner(options["owner"]), channel=options["channel"], label=options["label"])
-        fields.assign(accounts.Change(account), options["pairs"], options["secrets"])
+        account = Account(owner=find_owner(options["owner"]), channel=options["channel"], label=options["label"])
+        assign_pairs(accounts.Change(account), options["pairs"], options["secrets"])
         accounts.add_account(account, None, timezone.now())
         self.answer({"account": account.pk, "label": account.label}, str(account.pk))
 
@@ -58,16 +64,16 @@ class Command(CrierCommand):
         self.answer({"accounts": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
     def change(self, options: dict[str, Any]) -> None:
-        account = lookup.account(options["account"])
+        account = find_account(options["account"])
         with accounts.changing(account, None, timezone.now()) as change:
-            fields.assign(change, options["pairs"], options["secrets"])
+            assign_pairs(change, options["pairs"], options["secrets"])
         names = [*change.fields, *change.tuned]
         self.answer(
             {"account": account.pk, "changed": names}, f"{account.label}: changed {', '.join(names) or 'nothing'}."
         )
 
     def hook(self, options: dict[str, Any]) -> None:
-        account = lookup.account(options["account"])
+        account = find_account(options["account"])
         address = hooks.renew(account, None, timezone.now()) if options["renew"] else hooks.address(account)
         if not address:
             raise NotDone(f"{account.label} has no webhook: its provider reports nothing that way.")
@@ -80,7 +86,7 @@ def _add_pairs(parser: CommandParser) -> None:
 
 
 def as_data(account: Account) -> dict[str, Any]:
-    """Without credentials: nobody needs to read them."""
+    """Return the account as data, without credentials."""
     return {
         "account": account.pk,
         "label": account.label,
@@ -92,3 +98,102 @@ def as_data(account: Account) -> dict[str, Any]:
         "timezone": account.timezone,
         "config": account.config,
     }
+
+
+# --- KEY=VALUE: columns of an account, settings of its provider, and secrets ------------------------------
+
+
+#: columns of an account that may be set by name; everything else goes to the provider's settings
+COLUMNS = {
+    "label",
+    "address",
+    "timezone",
+    "hours_start",
+    "hours_end",
+    "send_days",
+    "warmup_started_on",
+    "warmup_days",
+    "warmup_floor",
+    *KNOBS,
+}
+WEEKDAYS = set("1234567")
+
+
+def parse_pairs(typed: list[str]) -> dict[str, str]:
+    values = {}
+    for pair in typed:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{pair!r} is not KEY=VALUE.")
+        values[name] = value
+    return values
+
+
+def assign_pairs(change: Change, settings: list[str], secrets: list[str]) -> None:
+    """Assign the values to the account without saving. Secrets are recognised by name, with --set as well."""
+    account, values = change.account, parse_pairs(settings)
+    secret_names = {field.name for field in channel(account.channel).credentials}
+    hidden = {name: raw for name, raw in values.items() if name in secret_names} | parse_pairs(secrets)
+    if hidden:
+        change.enter({name: read_secret(raw) for name, raw in hidden.items()})
+    for name, raw in values.items():
+        if name in COLUMNS:
+            setattr(account, name, parse_column(name, raw))
+        elif name not in hidden:
+            _set_config(account, name, raw)
+
+
+def _set_config(account: Account, name: str, raw: str) -> None:
+    described = channel(account.channel)
+    settings = [field.name for field in described.settings]
+    # A setting of an earlier version can still be removed; an unknown channel is reported by the account itself.
+    if name not in [*settings, *account.config] and account.channel in channels():
+        raise BadInput(
+            f"There is no setting “{name}”: {described.label} has {', '.join(settings)}; every account has "
+            f"{', '.join(sorted(COLUMNS))}; daily caps are set with `manage.py tune`."
+        )
+    certificates = {f.name for f in described.settings if f.kind is FieldKind.PEM}
+    account.config = {**account.config, name: read_secret(raw) if name in certificates else parse_setting(raw)}
+    if raw == "":
+        del account.config[name]
+
+
+def parse_column(name: str, raw: str) -> Any:
+    """Return the value as the column stores it. Raises ValidationError."""
+    if name == "send_days":
+        return parse_send_days(raw)
+    field = cast("Field[Any, Any]", Account._meta.get_field(name))
+    return None if raw == "" and field.null else field.to_python(raw)
+
+
+def parse_send_days(raw: str) -> list[int] | None:
+    """Return ISO weekdays; None for every day."""
+    words = [word.strip() for word in raw.split(",")] if raw.strip() else []
+    wrong = [word for word in words if word not in WEEKDAYS]
+    if wrong:
+        raise BadInput(f"send_days takes numbers from 1 (Monday) to 7 (Sunday) such as 1,2,3, not {wrong[0]!r}.")
+    return [int(word) for word in words] or None
+
+
+def parse_setting(raw: str) -> Any:
+    """Return the value of a setting: a number, yes or no, JSON, or else text."""
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return {"yes": True, "no": False}.get(raw.lower(), raw)
+
+
+def read_secret(raw: str) -> str:
+    """Return the secret; `-` reads standard input and @FILE a file, because `ps` shows the command line.
+
+    Always text: the password 1e5 is not a number.
+    """
+    if raw != "-" and not raw.startswith("@"):
+        return raw
+    name = "standard input" if raw == "-" else raw[1:]
+    try:
+        return (sys.stdin.read() if raw == "-" else Path(name).read_text()).strip()
+    except OSError as problem:
+        raise BadInput(f"{name} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{name} cannot be read: it is not UTF-8 text.") from None

@@ -1,4 +1,4 @@
-"""`manage.py account_check`: does an account work? Signs in at its provider, and sends a test message when asked to."""
+"""`manage.py account_check`: sign in at an account's provider, and send a test message when asked to."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from accounts.signin import SignIn, sign_in
 from fanout.lanes import proof
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, NotDone
-from fanout.management.following import POLL_SECONDS, step
+from fanout.management.base import POLL_SECONDS, BadInput, CrierCommand, NotDone, find_account, show_step
 from fanout.models import Run, RunTarget
 from fanout.ops import diagnosis
 from fanout.runs import self_test
@@ -44,7 +42,7 @@ class Command(CrierCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        account = lookup.account(options["account"])
+        account = find_account(options["account"])
         address = checked_address(account, options["send_to"]) if options["send_to"] else ""
         asked_at = timezone.now()
         result = asyncio.run(sign_in(account))
@@ -77,7 +75,7 @@ class Command(CrierCommand):
     def wait(self, run: Run, timeout: float) -> None:
         progress = self.progress(run.total, f"run {run.pk}")
         ends = time.monotonic() + timeout
-        while step(run, progress) and (run.pending or run.sending) and time.monotonic() < ends:
+        while show_step(run, progress) and (run.pending or run.sending) and time.monotonic() < ends:
             time.sleep(POLL_SECONDS)
         progress.end()
 
@@ -104,7 +102,7 @@ def judged(who: str, target: RunTarget) -> SignIn:
         return SignIn(False, f"{test} may have gone out: {target.error}", "unknown")
     if target.status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
         return SignIn(False, f"{test} refused: {target.error}", target.error_kind)
-    # Not taken back: it may be on its way at this very moment.
+    # Not canceled: it may be being sent at this moment.
     why = target.error or why_run(target.run, timezone.now()).text
     hint = f"it stays queued, and `manage.py cancel {target.run_id}` drops it"
     return SignIn(False, f"{test} is still {target.status}: {why.rstrip('.')}; {hint}", target.error_kind)

@@ -6,8 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.following import ControlCommand
+from fanout.management.base import ControlCommand, find_run
 from fanout.models import Run
 from fanout.runs import controls
 
@@ -17,7 +16,7 @@ class Command(ControlCommand):
     example = "cancel 12"
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
-        return controls.cancel(lookup.run(options["run"]), actor, timezone.now())
+        return controls.cancel(find_run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:
         return (Run.Status.CANCELED,)

@@ -18,7 +18,7 @@ from django_q.cluster import Cluster, Sentinel
 
 from config.problems import set_up_problem
 from fanout.management.base import NotDone, PlainCommand
-from fanout.ops import diagnosis, heartbeat, schedules, stop, tasks
+from fanout.ops import broker, diagnosis, heartbeat, tasks
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +43,18 @@ class Command(PlainCommand):
 
 
 def _configure(name: str) -> None:
-    """django-q2 reads the name when Django is set up, which is over by now: start again with it."""
+    """Restart the process with the name in the environment: django-q2 reads it while Django is set up."""
     if os.environ.get("Q_CLUSTER_NAME") != name:
         os.environ["Q_CLUSTER_NAME"] = name
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 class SentinelInItsOwnGroup(Sentinel):  # type: ignore[misc]  # django-q2 has no types
-    """Ctrl-C and `kill` of the whole group reach only the main process, which then stops the others in order. Workers
-    that were hit by the signal too would die in the middle of a send, and django-q2 hangs without its pusher."""
+    """A sentinel in its own process group.
+
+    Ctrl-C and `kill` of the whole group reach only the main process, which then stops the others in order. Workers
+    that got the signal too would die in the middle of a send, and django-q2 hangs without its pusher.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         os.setpgid(0, 0)
@@ -62,11 +65,11 @@ def run(name: str) -> Cluster:
     pulse = heartbeat.Pulse()
     pulse.listen()
     django_q_cluster.Sentinel = SentinelInItsOwnGroup
-    django_q_cluster.scheduler = schedules.run_ours
+    django_q_cluster.scheduler = broker.run_ours
     cluster = Cluster()
-    # Instead of django-q2's own handler, which joins the sentinel inside the signal and hangs at a second one.
+    # Replaces django-q2's handler, which joins the sentinel inside the signal and hangs at a second signal.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.ask())
+        signal.signal(number, lambda *_: tasks.ask_to_stop())
     # No connection may be shared with the processes that are forked now.
     connections.close_all()
     cluster.start()
@@ -77,7 +80,7 @@ def run(name: str) -> Cluster:
 
 
 def _wait_for_database(name: str) -> None:
-    """After a power cut everything starts at once, and PostgreSQL takes the longest."""
+    """Wait until PostgreSQL answers: after a power cut it starts slower than the rest."""
     for _ in range(DATABASE_PATIENCE):
         try:
             connection.ensure_connection()
@@ -90,12 +93,12 @@ def _wait_for_database(name: str) -> None:
 
 
 def _watch(cluster: Cluster, name: str) -> None:
-    """Until the sentinel ends."""
+    """Keep long-running tasks enqueued until the sentinel ends."""
     ensure = tasks.ensure_drivers if name == tasks.DRIVERS else tasks.ensure_hearing
     ensured, stopper = time.monotonic(), None
     while cluster.sentinel.is_alive():
         time.sleep(0.2)
-        if stop.asked():
+        if tasks.stop_asked():
             stopper = stopper or _begin_stop(cluster)
         elif time.monotonic() - ensured > ENSURE_SECONDS:
             ensured = time.monotonic()
@@ -103,14 +106,14 @@ def _watch(cluster: Cluster, name: str) -> None:
 
 
 def _begin_stop(cluster: Cluster) -> threading.Thread:
-    """Beside us: who sets an event waits until everybody who slept on it has woken, also a sentinel that was killed."""
+    """Set the stop event in a thread: setting it blocks until all waiters wake, even a sentinel that was killed."""
     stopper = threading.Thread(target=cluster.stop_event.set, name="stop", daemon=True)
     stopper.start()
     return stopper
 
 
 def _enqueue(name: str, tasks_of_cluster: Callable[[], None]) -> None:
-    """Left to django-q2's `retry`, what a killed worker or cluster did would go on after 135 s, or five minutes."""
+    """Enqueue long-running tasks at once: django-q2's `retry` would do so after 135 s, or five minutes."""
     try:
         tasks_of_cluster()
     except Exception:

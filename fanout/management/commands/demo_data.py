@@ -1,4 +1,4 @@
-"""`manage.py demo_data`: something to look at, and one run that goes on right now."""
+"""`manage.py demo_data`: past runs to look at, and two that are going out now."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Command(PlainCommand):
 
 
 def hook(account: Account, site: str | None) -> dict[str, str]:
-    """Where the provider reports to. The web server may listen elsewhere than SITE_URL says."""
+    """Return the webhook for the provider. The web server may listen elsewhere than SITE_URL says."""
     address = hooks.address(account)
     return {"url": address.replace(settings.SITE_URL, site or settings.SITE_URL), "key": account.credentials["key"]}
 
 
 def go_live(cast: demo.Cast, title: str) -> str:
-    """The drivers of a running Crier send it to the sandbox provider at 40 a minute."""
+    """Fire the reminder unless it is going out; running drivers send it to the sandbox provider at 40 a minute."""
     reminder = cast.reminders[title]
     if reminder.runs.filter(status__in=Run.LIVE).exists():
         return f"“{reminder.title}” is still going out."

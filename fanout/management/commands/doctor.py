@@ -1,4 +1,4 @@
-"""`manage.py doctor`: is everything in place for a message to go out?"""
+"""`manage.py doctor`: check that everything is in place for sending."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Command(CrierCommand):
         "Check configuration, database, locks, clusters, schedules, clocks and accounts, with advice for each problem."
     )
     example = "doctor"
-    # It runs them itself, as one of its own checks.
+    # The command runs them itself, as one of its checks.
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:

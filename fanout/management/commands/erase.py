@@ -1,4 +1,4 @@
-"""`manage.py erase`: everything about an address leaves the database."""
+"""`manage.py erase`: remove everything about an address from the database."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from django.utils import timezone
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, NotDone
+from fanout.management.base import BadInput, CrierCommand, NotDone, add_actor_option, find_actor
 from fanout.runs.people import erase
 
 
@@ -23,8 +22,8 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("address")
-        parser.add_argument("--yes", action="store_true", help="really erase: nothing brings it back")
-        lookup.add_actor(parser)
+        parser.add_argument("--yes", action="store_true", help="really erase; this cannot be undone")
+        add_actor_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         raw = options["address"]
@@ -33,9 +32,9 @@ class Command(CrierCommand):
         except AddressError as problem:
             raise BadInput(str(problem)) from None
         if not options["yes"]:
-            raise BadInput("Nothing brings it back. To erase the address, add --yes.")
+            raise BadInput("This cannot be undone. To erase the address, add --yes.")
         try:
-            answer = erase(address, lookup.actor(options["actor"]), timezone.now())
+            answer = erase(address, find_actor(options["actor"]), timezone.now())
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         if not answer.ok:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db.models import QuerySet
 
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, NotDone
-from fanout.ops import recipient_export
+from fanout.management.base import CrierCommand, find_owner
+from fanout.ops import exports
 from reminders.erasure import present
 from reminders.models import Recipient
 
@@ -26,27 +23,13 @@ class Command(CrierCommand):
         parser.add_argument("--out", metavar="FILE", help="default: standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = present(Recipient.objects.filter(owner=lookup.owner(options["owner"]))).order_by("pk")
+        rows = present(Recipient.objects.filter(owner=find_owner(options["owner"]))).order_by("pk")
         rows = rows.filter(tags__contains=[options["tag"]]) if options["tag"] else rows
         if options["out"]:
-            count = self.to_file(rows, Path(options["out"]))
+            count = self.write_csv(Path(options["out"]), exports.recipient_lines(rows))
             self.answer({"recipients": count, "file": options["out"]}, f"{count} recipients exported.")
         elif self.as_json:
-            names = recipient_export.columns(rows)
-            self.answer({"recipients": [dict(zip(names, line)) for line in recipient_export.cells(rows, names)]})
+            names = exports.recipient_columns(rows)
+            self.answer({"recipients": [dict(zip(names, line)) for line in exports.recipient_rows(rows, names)]})
         else:
-            _write(rows, sys.stdout if self._called_from_command_line else self.stdout)
-
-    def to_file(self, rows: QuerySet[Recipient], path: Path) -> int:
-        try:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                return _write(rows, file)
-        except OSError as problem:
-            raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
-
-
-def _write(rows: QuerySet[Recipient], file: Any) -> int:
-    count = 0  # of the lines after the header
-    for count, line in enumerate(recipient_export.lines(rows)):  # noqa: B007
-        file.write(line)
-    return count
+            self.print_csv(exports.recipient_lines(rows))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, NotDone
-from fanout.models import Run
-from fanout.ops import run_export
+from fanout.management.base import CrierCommand, find_run
+from fanout.ops import exports
 
 
 class Command(CrierCommand):
@@ -21,30 +18,15 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("run", help="the run's number")
         parser.add_argument("--out", metavar="FILE", help="default: standard output")
-        parser.add_argument("--failures", action="store_true", help="only what was not delivered, or perhaps not")
+        parser.add_argument("--failures", action="store_true", help="only failed, skipped and unconfirmed targets")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run, only_failures = lookup.run(options["run"]), options["failures"]
+        run, only_failures = find_run(options["run"]), options["failures"]
         if options["out"]:
-            count = self.to_file(run, Path(options["out"]), only_failures)
+            count = self.write_csv(Path(options["out"]), exports.run_lines(run, only_failures))
             self.answer({"run": run.pk, "targets": count, "file": options["out"]}, f"{count} targets exported.")
         elif self.as_json:
-            rows = run_export.rows(run, only_failures)
-            self.answer({"run": run.pk, "targets": [dict(zip(run_export.COLUMNS, row)) for row in rows]})
+            rows = exports.run_rows(run, only_failures)
+            self.answer({"run": run.pk, "targets": [dict(zip(exports.RUN_COLUMNS, row)) for row in rows]})
         else:
-            write(run, sys.stdout if self._called_from_command_line else self.stdout, only_failures)
-
-    def to_file(self, run: Run, path: Path, only_failures: bool) -> int:
-        try:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                return write(run, file, only_failures)
-        except OSError as problem:
-            raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
-
-
-def write(run: Run, file: Any, only_failures: bool) -> int:
-    count = -1  # the header
-    for line in run_export.lines(run, only_failures):
-        file.write(line)
-        count += 1
-    return count
+            self.print_csv(exports.run_lines(run, only_failures))

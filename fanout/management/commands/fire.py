@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.following import ControlCommand
+from fanout.management.base import ControlCommand, find_reminder
 from fanout.runs import controls
 
 
@@ -20,4 +19,4 @@ class Command(ControlCommand):
         parser.add_argument("reminder", help="the reminder's number or title")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
-        return controls.fire(lookup.reminder(options["reminder"]), actor, timezone.now())
+        return controls.fire(find_reminder(options["reminder"]), actor, timezone.now())

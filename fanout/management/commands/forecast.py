@@ -1,4 +1,4 @@
-"""`manage.py forecast`: when would it be done, does it fit, and what is in the way?"""
+"""`manage.py forecast`: the expected end of a reminder or run, whether it fits, and which limit is decisive."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.base import BadInput, CrierCommand, find_reminder, find_run, table
 from fanout.plans.forecast import Forecast, forecast_reminder, forecast_run
 from reminders.moments import moment
 
@@ -29,10 +28,10 @@ class Command(CrierCommand):
             raise BadInput("Name either a reminder or a run.")
         now = timezone.now()
         if options["run"]:
-            run = lookup.run(options["run"])
+            run = find_run(options["run"])
             forecast, timezone_name = forecast_run(run, now), run.timezone
         else:
-            reminder = lookup.reminder(options["reminder"])
+            reminder = find_reminder(options["reminder"])
             forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
         self.answer(as_data(forecast), forecast.sentence, *days(forecast, timezone_name))
 
@@ -58,7 +57,7 @@ def as_data(forecast: Forecast) -> dict[str, Any]:
 
 
 def days(forecast: Forecast, timezone_name: str) -> list[str]:
-    """A table of the days, when there is more than one."""
+    """Return a table of the days if there is more than one."""
     if len(forecast.days) < 2:
         return []
     rows = [(day.date, day.targets, day.messages, moment(day.ends_at, timezone_name)) for day in forecast.days]

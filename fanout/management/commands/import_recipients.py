@@ -1,4 +1,4 @@
-"""`manage.py import_recipients`: a list of addresses becomes recipients."""
+"""`manage.py import_recipients`: add recipients from a list of addresses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import phonenumbers
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lists, lookup
-from fanout.management.base import BadInput, CrierCommand
+from fanout.management.base import BadInput, CrierCommand, find_owner
+from fanout.management.options import read_recipients, require_usable
 from fanout.ops.list_changes import import_recipients
 from reminders import imports
 from reminders.models import Recipient
@@ -35,15 +35,15 @@ class Command(CrierCommand):
         parser.add_argument("--dry-run", action="store_true", help="check the list without storing anything")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        owner, region = lookup.owner(options["owner"]), options["region"]
+        owner, region = find_owner(options["owner"]), options["region"]
         if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
             raise BadInput(f"{region!r} is not a country; write it like DE.")
         if any(len(tag) > imports.MOST_TAG for tag in options["tag"]):
             raise BadInput(f"A --tag has at most {imports.MOST_TAG} characters.")
         defaults = imports.Defaults(options["kind"], region and region.upper(), options["tag"])
-        listed = lists.read(options["file"], defaults)
+        listed = read_recipients(options["file"], defaults)
         if not options["skip_invalid"]:
-            lists.require_usable(listed, options["file"])
+            require_usable(listed, options["file"])
         dry_run = options["dry_run"]
         added = 0 if dry_run else import_recipients(listed.entries, owner, None, timezone.now())
         self.report(listed, added, dry_run)

@@ -15,7 +15,8 @@ from django.core.management.base import CommandParser
 from django.db import OperationalError
 from django.utils import timezone
 
-from fanout.inbound import bounces, mails
+from fanout.inbound import bounces
+from fanout.inbound.mails import TooLarge, take_in_reply
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 log = logging.getLogger("crier.bounces")
@@ -52,16 +53,16 @@ class Command(CrierCommand):
         self.answer(data, f"{total} mails: {', '.join(f'{n} {name}' for name, n in counts.items())}.")
 
     def _take(self, raw: bytes) -> bool:
-        """Whether the mail was a bounce; others are left for a person to look at."""
+        """Process a mail and return whether it was a bounce; others are left for a person to look at."""
         try:
             now = timezone.now()
             count, applied = bounces.take_in(raw, now)
-            is_reply, new = (False, False) if count else mails.take_in_reply(raw, now)
+            is_reply, new = (False, False) if count else take_in_reply(raw, now)
         except OperationalError:
             raise  # it will work later, and the mail stays unseen until then
         except Exception as problem:
-            # One mail that cannot be read must not stand before all others for ever.
-            if not isinstance(problem, mails.TooLarge):
+            # One unreadable mail must not block all others for ever.
+            if not isinstance(problem, TooLarge):
                 log.exception("a mail could not be read as a bounce or a reply")
             self.unreadable += 1
             return False
@@ -105,8 +106,8 @@ class Command(CrierCommand):
             raw = next((item[1] for item in data if isinstance(item, tuple)), None)
             if raw is None:
                 continue
-            # Marked only now that it is in the database: after a crash it is read again, which does no harm.
-            # What is no bounce is starred as well, for a person to find: a reply may want an answer.
+            # Marked only after it is stored: after a crash it is read again, which does no harm. Mails that are not
+            # bounces are flagged as well, for a person to find: a reply may need an answer.
             flags = r"(\Seen)" if self._take(raw) else r"(\Seen \Flagged)"
             expect(box.uid("STORE", uid.decode(), "+FLAGS", flags))
             yield

@@ -1,4 +1,4 @@
-"""`manage.py limits`: do activity, targets, caps, counters and plans agree?"""
+"""`manage.py limits`: check that activity, targets, caps, counters and plans agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST = 36_500  # days
 class Command(CrierCommand):
     help = (
         "Check counters, activity, caps and plans, and report inconsistencies. --repair fixes those that can be "
-        "derived from other rows, and plans anew what is planned beyond a daily cap; it deletes nothing."
+        "derived from other rows, and replans what exceeds a daily cap; it deletes nothing."
     )
     example = "limits --check"
 

@@ -1,4 +1,4 @@
-"""`manage.py offload`: another account sends the rest of a run."""
+"""`manage.py offload`: send the rest of a run through another account."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.following import ControlCommand
+from fanout.management.base import ControlCommand, find_account, find_run
 from fanout.runs import controls, corrections
 
 
@@ -25,5 +24,5 @@ class Command(ControlCommand):
         parser.add_argument("--keep-paused", action="store_true", help="leave a paused run paused")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
-        run, account = lookup.run(options["run"]), lookup.account(options["account"])
+        run, account = find_run(options["run"]), find_account(options["account"])
         return corrections.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])

@@ -7,9 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.base import BadInput
-from fanout.management.following import ControlCommand
+from fanout.management.base import BadInput, ControlCommand, find_account, find_run
 from fanout.models import Run
 from fanout.runs import controls
 
@@ -33,9 +31,9 @@ class Command(ControlCommand):
         if options["all"]:
             return controls.pause_all(actor, timezone.now())
         if options["account"]:
-            account = lookup.account(options["account"])
+            account = find_account(options["account"])
             return controls.pause_account(account, actor, timezone.now(), options["reason"])
-        return controls.pause(lookup.run(options["run"]), actor, timezone.now())
+        return controls.pause(find_run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:
         return (Run.Status.PAUSED,)

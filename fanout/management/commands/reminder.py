@@ -18,9 +18,8 @@ from django.utils import timezone
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.management import lists, lookup
-from fanout.management.base import BadInput, CrierCommand, table
-from fanout.management.options import date_and_time, timezone_name, window
+from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, table
+from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
 from fanout.models.trail_entry import note
 from fanout.runs.freezing import written_part
 from reminders import drafts, media, replies, schedule, senders, targets, wording
@@ -31,7 +30,7 @@ REPLY = "reply-"
 
 
 class Part(argparse.Action):
-    """--text, --media and --caption in the order in which they were typed; those of Message 2 by themselves."""
+    """Collects --text, --media and --caption in the order typed; those of Message 2 separately."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
         word = str(option).lstrip("-")
@@ -65,7 +64,9 @@ class Command(CrierCommand):
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
         add.add_argument("--caption", action=Part, help="caption of the preceding file")
-        add.add_argument("--reply-text", action=Part, help="Message 2, for who replies within 24 hours: a text part")
+        add.add_argument(
+            "--reply-text", action=Part, help="Message 2, sent to people who reply within 24 hours: a text part"
+        )
         add.add_argument("--reply-media", action=Part, metavar="FILE", help="Message 2: a file part")
         add.add_argument("--reply-caption", action=Part, help="Message 2: caption of the preceding file")
         add.add_argument(
@@ -107,15 +108,15 @@ class Command(CrierCommand):
         {"add": self.add, "list": self.list, "preview": self.preview}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
-        accounts = [lookup.account(name) for name in options["accounts"]]
+        accounts = [find_account(name) for name in options["accounts"]]
         channels = [channel(account.channel) for account in accounts]
         parts = read_parts(options.get("parts") or [], channels)
         if not parts:
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
         check_captions([*parts, *reply_parts], channels)
-        listed = lists.read(options["to"])
-        lists.require_usable(listed, options["to"])
+        listed = read_recipients(options["to"])
+        require_usable(listed, options["to"])
         reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
         if problem := targets.unreachable_error(accounts, listed.entries):
             raise BadInput(problem)
@@ -139,8 +140,8 @@ class Command(CrierCommand):
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def preview(self, options: dict[str, Any]) -> None:
-        """Show the parts as they will be sent, for some recipients, or once where all get the same."""
-        reminder = lookup.reminder(options["reminder"])
+        """Show the parts as they will be sent to some recipients, or once if all get the same."""
+        reminder = find_reminder(options["reminder"])
         parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
         problem = wording.reminder_problem(reminder)
         shown = wording.preview(parts, wording.Audience.of(reminder).some())
@@ -149,7 +150,7 @@ class Command(CrierCommand):
 
     def list(self, options: dict[str, Any]) -> None:
         reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
-        # Said again: a query that counts ignores the order of the model.
+        # Explicit: a query with counts ignores the order of the model.
         reminders = reminders.annotate(n=Count("targets")).order_by("-pk")
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next", "problem")
@@ -221,15 +222,15 @@ def read_action(account: Account, connects: bool) -> str:
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
     if options["urgency"] and not options["follow_up"]:
         raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
-    start, end = window(options["window"])
-    zone = timezone_name(options["tz"] or account.timezone)
+    start, end = parse_window(options["window"])
+    zone = parse_timezone(options["tz"] or account.timezone)
     reminder = Reminder(
         owner=account.owner,
         team=account.team,
         account=account,
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
-        # The caps count mail and messages apart.
+        # Caps count mails and messages separately.
         action=read_action(account, options["connect"]),
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
@@ -241,7 +242,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         follow_up=options["follow_up"],
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
     )
-    # Fired by hand only: it is off, as the admin keeps it.
+    # Fired by hand only: it is off, as in the admin.
     reminder.enabled = not options["disabled"] and not drafts.missing(len(parts), people, reminder.timed)
     reminder.clean()
     now = timezone.now()
@@ -252,7 +253,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
 
 
 def _moment(raw: str, zone: str) -> datetime:
-    moment = date_and_time(raw, "a date and time such as 2026-03-01T09:00")
+    moment = parse_date_and_time(raw, "a date and time such as 2026-03-01T09:00")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     if problem := schedule.passed_error(moment, timezone.now()):
         raise BadInput(f"{raw}: {problem} Give a later one, or omit --at and use `manage.py fire`.")

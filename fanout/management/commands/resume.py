@@ -7,9 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.base import BadInput
-from fanout.management.following import ControlCommand
+from fanout.management.base import BadInput, ControlCommand, find_account, find_run
 from fanout.runs import controls
 
 
@@ -37,8 +35,8 @@ class Command(ControlCommand):
         if options["until"] is not None and (options["account"] or options["at_opening"]):
             raise BadInput("--until resumes a run at once: omit --account and --at-opening.")
         if options["account"]:
-            return controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
-        run = lookup.run(options["run"])
+            return controls.reactivate(find_account(options["account"]), actor, timezone.now())
+        run = find_run(options["run"])
         if options["until"] is not None:
             return controls.widen(run, options["until"], actor, timezone.now())
         if not options["at_opening"]:

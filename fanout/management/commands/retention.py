@@ -69,7 +69,7 @@ class Command(CrierCommand):
         counts["trail"] = delete_in_batches(old_trail())
         counts["reports"] = delete_in_batches(old_reports())
         counts["texts"] = sum(_blank(old_texts()))
-        # Message 2 first: it would go with its Message 1, uncounted.
+        # Message 2 first: deleted with its Message 1, it would not be counted.
         in_order = old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk")
         runs = list(in_order.values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
@@ -83,13 +83,13 @@ class Command(CrierCommand):
 
 
 def old_runs(before: datetime) -> QuerySet[Run]:
-    """Not one whose Message 2 is younger: that would go with it."""
+    """Return finished runs before that time, without those whose Message 2 is newer: it would be deleted, too."""
     old = Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
     return old.exclude(Exists(Run.objects.filter(answers=OuterRef("pk")).exclude(pk__in=old.values("pk"))))
 
 
 def old_trail() -> QuerySet[TrailEntry]:
-    """The audit trail has a time of its own: it is kept for longer than what it tells about."""
+    """Return audit trail entries past AUDIT_TRAIL_DAYS: they are kept longer than the rows they describe."""
     return TrailEntry.objects.filter(at__lt=timezone.now() - timedelta(days=settings.AUDIT_TRAIL_DAYS))
 
 
@@ -99,7 +99,7 @@ def old_reports() -> QuerySet[InboundEvent]:
 
 
 def old_texts() -> QuerySet[InboundEvent]:
-    """Of reports that stay: their words go earlier."""
+    """Return inbound events past REPLY_TEXT_KEEP_DAYS: their texts are deleted earlier than the events."""
     before = timezone.now() - timedelta(days=settings.REPLY_TEXT_KEEP_DAYS)
     # As text: the field itself cannot be compared.
     rows = InboundEvent.objects.annotate(token=Cast("words", TextField())).exclude(token="")
@@ -127,17 +127,19 @@ def ended_sessions() -> QuerySet[Session]:
 
 
 def old_lockouts(before: datetime) -> QuerySet[Any]:
-    """Wrong passwords: names and addresses of people, which nobody needs for longer than the rest."""
+    """Return old failed logins, which hold names and addresses of people."""
     attempts: QuerySet[Any] = AccessAttempt.objects.filter(attempt_time__lt=before)
     return attempts
 
 
 def delete_run(run: int, before: datetime) -> int | None:
-    """Whole or not at all: a run that had lost half of its targets would give wrong totals. Later activity of its
-    targets stays, and names targets that are gone: searching for it would read all activity for every run. Returns how
-    many targets it had; None where it goes on again, or its Message 2 does, and stays."""
+    """Delete a run with its targets in one transaction: with half of its targets its totals would be wrong.
+
+    Later activity of its targets stays: searching for it would read all activity for every run. Returns the number of
+    targets; None if the run or its Message 2 was resumed meanwhile, and is kept.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
-        # Before its targets, as everybody locks them, and then asked again: who had it locked may have reopened it.
+        # Lock the runs before their targets, in the usual order, then check again: it may have been reopened meanwhile.
         list(Run.objects.filter(Q(pk=run) | Q(answers=run)).order_by("pk").select_for_update(of=("self",)).only("pk"))
         if not old_runs(before).filter(pk=run).exists():
             return None
@@ -153,7 +155,7 @@ def delete_in_batches(rows: QuerySet[Any]) -> int:
 
 def _batches(rows: QuerySet[Any]) -> Iterator[int]:
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
-        # By the same condition: a session may have been renewed since, and a report be worked on again.
+        # With the same condition: a session may have been renewed since, and an event processed again.
         yield rows.filter(pk__in=ids)._raw_delete(using="default")
 
 

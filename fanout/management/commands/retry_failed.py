@@ -8,9 +8,9 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.channels.base import Kind
-from fanout.management import lookup
-from fanout.management.following import ControlCommand
+from fanout.management.base import ControlCommand, find_run
 from fanout.runs import controls
+from fanout.runs.controls import retry_failed
 
 
 class Command(ControlCommand):
@@ -23,4 +23,4 @@ class Command(ControlCommand):
         parser.add_argument("--kind", action="append", choices=kinds, metavar="KIND", help=", ".join(kinds))
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
-        return controls.retry_failed(lookup.run(options["run"]), actor, timezone.now(), options["kind"])
+        return retry_failed(find_run(options["run"]), actor, timezone.now(), options["kind"])

@@ -78,7 +78,7 @@ def encrypted_fields() -> Iterator[tuple[type[Model], str]]:
 
 
 def tokens(model: type[Model], name: str, batch: int) -> Iterator[tuple[Any, Sealed]]:
-    """In the order of the keys, a batch at a time: no long transaction, and memory for one batch only."""
+    """Yield the tokens by primary key, a batch at a time: no long transaction, and memory for one batch only."""
     last: Any = 0
     while True:
         rows = list(model._default_manager.filter(pk__gt=last).order_by("pk").values_list("pk", name)[:batch])
@@ -89,7 +89,7 @@ def tokens(model: type[Model], name: str, batch: int) -> Iterator[tuple[Any, Sea
 
 
 def turn(model: type[Model], name: str, pk: Any, token: Sealed, first: Fernet, dry_run: bool) -> str:
-    """One token: what became of it."""
+    """Rotate one token and return the result in a word."""
     try:
         first.decrypt(token.encode())
         return "current"
@@ -105,7 +105,7 @@ def turn(model: type[Model], name: str, pk: Any, token: Sealed, first: Fernet, d
 
 
 def _replace(model: type[Model], name: str, pk: Any, old: Sealed, fresh: Sealed) -> bool:
-    """Only if nobody entered new credentials meanwhile; those are under the first key anyway."""
+    """Store the token unless new credentials were entered meanwhile, which use the first key anyway."""
     rows = model._default_manager.filter(pk=pk)
     with transaction.atomic():
         if rows.select_for_update().values_list(name, flat=True).first() != old:

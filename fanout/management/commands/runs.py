@@ -8,8 +8,7 @@ from django.core.management.base import CommandParser
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, in_range, table
+from fanout.management.base import CrierCommand, find_account, in_range, table
 from fanout.models import Run
 from fanout.runs.controls import by_itself
 from fanout.runs.message_2 import listed
@@ -18,7 +17,7 @@ from fanout.runs.why import reason
 from reminders.moments import moment
 
 MOST = 100_000
-MOST_FORECAST = 200  # runs: a script that lists thousands does not wait for their ends
+MOST_FORECAST = 200  # more runs are listed without their expected end, which takes time to forecast
 COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
 HEADERS = ("run", "status", "sent", "left", "rate", "done", "scheduled", "account", "title", "why")
 
@@ -56,8 +55,8 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     if options["live"] or options["status"]:
         runs = runs.filter(chosen)
     if options["account"]:
-        runs = runs.filter(account=lookup.account(options["account"]))
-    # What sends by itself is listed whole: a script that pauses all of it must not miss any.
+        runs = runs.filter(account=find_account(options["account"]))
+    # --live lists all runs that send by themselves: a script that pauses them must not miss any.
     if not options["archived"] and not options["live"]:
         runs = runs.filter(archived=False)
     if options["message_2"]:

@@ -20,7 +20,7 @@ from fanout.engine.connection import conninfo
 from fanout.engine.simulation import Scenario, simulate, summary
 from fanout.lanes import tuning
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.management.options import date_and_time, timezone_name, window
+from fanout.management.options import parse_date_and_time, parse_timezone, parse_window
 from reminders.models import ReminderMessage
 
 COMPARED = ("rate", "status", "sent", "pending", "virtual_minutes", "peak_60s", "bound_by")
@@ -55,7 +55,7 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         scenario = scenario_of(options)
         if settings.EMBEDDED_DATABASE and is_empty():
-            # It copies the tables, and before the first `up` there are none. A site's own database is left alone.
+            # It copies the tables, which do not exist before the first `up`. A site's own database is not touched.
             self.stderr.write("Setting up the database …")
             call_command("migrate", interactive=False, verbosity=0)
         if options["compare"]:
@@ -84,7 +84,7 @@ def play(scenario: Scenario) -> dict[str, Any]:
 
 
 def scenario_of(options: dict[str, Any]) -> Scenario:
-    timezone_name(options["tz"])
+    parse_timezone(options["tz"])
     if not 1 <= options["groups"] <= MOST_GROUPS:
         raise BadInput(f"--groups takes a number from 1 to {MOST_GROUPS}.")
     if not 0 <= options["error_rate"] <= 1:
@@ -99,7 +99,7 @@ def scenario_of(options: dict[str, Any]) -> Scenario:
         image_mb=options["image_mb"],
         at=moment_of(options["at"], options["tz"]),
         timezone=options["tz"],
-        window=window(options["window"]),
+        window=parse_window(options["window"]),
         latency_ms=range_of(options["latency_ms"], "--latency-ms"),
         error_rate=options["error_rate"],
         daily_cap=options["daily_cap"],
@@ -120,7 +120,7 @@ def moment_of(raw: str, tz: str) -> datetime:
     zone = ZoneInfo(tz)
     if re.fullmatch(r"\d{1,2}:\d{2}", raw):
         raw = f"{timezone.now().astimezone(zone):%F} {raw:0>5}"
-    moment = date_and_time(raw, "a time such as 09:00 or 2026-03-01T09:00")
+    moment = parse_date_and_time(raw, "a time such as 09:00 or 2026-03-01T09:00")
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 

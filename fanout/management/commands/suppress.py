@@ -1,9 +1,8 @@
-"""`manage.py suppress add|remove|import|export`: addresses that nobody writes to any more."""
+"""`manage.py suppress add|remove|import|export`: addresses that get no more messages."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.addresses import AddressError, guess_kind, normalise
-from fanout.management import lists
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
-from fanout.ops import list_changes, suppression_export
+from fanout.management.options import PROBLEMS_SHOWN, read_text
+from fanout.ops import exports, list_changes
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
 
@@ -22,7 +21,7 @@ LONGEST_DAYS = 36_500
 
 
 class Command(CrierCommand):
-    help = "Suppress addresses: nobody writes to them any more, from any account."
+    help = "Suppress addresses: they get no more messages, from any account."
     example = "suppress add ann@example.com --detail 'asked by phone' --days 90"
 
     def arguments(self, parser: CommandParser) -> None:
@@ -40,7 +39,7 @@ class Command(CrierCommand):
         save = actions.add_parser("export", help="the whole list as CSV")
         save.add_argument("--out", metavar="FILE", help="default: standard output")
         for action in actions.choices.values():
-            # Also after the word, where people write it. SUPPRESS: its absence there must not undo the first.
+            # Also after the subcommand. SUPPRESS: its absence there must not undo a --json before it.
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -64,9 +63,9 @@ class Command(CrierCommand):
 
     def load(self, options: dict[str, Any]) -> None:
         now = timezone.now()
-        listed = suppression_lists.read(lists.text_of(options["file"]), None, now)
+        listed = suppression_lists.read(read_text(options["file"]), None, now)
         if listed.problems and not options["skip_invalid"]:
-            shown = "; ".join(imports.first_problems(listed.problems, lists.PROBLEMS_SHOWN))
+            shown = "; ".join(imports.first_problems(listed.problems, PROBLEMS_SHOWN))
             raise BadInput(f"{len(listed.problems)} unusable lines ({shown}); nothing was changed.")
         added = list_changes.import_suppressions(listed.entries, None, now)
         data = {"read": len(listed.entries), "added": added, "invalid": listed.problems}
@@ -74,15 +73,13 @@ class Command(CrierCommand):
 
     def save(self, options: dict[str, Any]) -> None:
         if options["out"]:
-            count = to_file(Path(options["out"]))
+            count = self.write_csv(Path(options["out"]), exports.suppression_lines())
             self.answer({"suppressions": count, "file": options["out"]}, f"{count} suppressions exported.")
         elif self.as_json:
-            rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in suppression_export.rows()]
+            rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in exports.suppression_rows()]
             self.answer({"suppressions": rows})
         else:
-            out = sys.stdout if self._called_from_command_line else self.stdout
-            for line in suppression_export.lines():
-                out.write(line)
+            self.print_csv(exports.suppression_lines())
 
 
 def normal(words: list[str]) -> list[str]:
@@ -93,22 +90,9 @@ def normal(words: list[str]) -> list[str]:
 
 
 def end_of(days: int | None, now: datetime) -> datetime | None:
-    """When a suppression of so many days expires; None: never."""
+    """Return when a suppression of so many days expires; None if never."""
     return None if days is None else now + timedelta(days=in_range("--days", days, 1, LONGEST_DAYS))
 
 
 def added_line(added: int, total: int) -> str:
     return f"{added} of {total} addresses are suppressed now; {total - added} were already."
-
-
-def to_file(path: Path) -> int:
-    """How many suppressions were written."""
-    count = -1  # the header is not one
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            for line in suppression_export.lines():
-                file.write(line)
-                count += 1
-    except OSError as problem:
-        raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
-    return count

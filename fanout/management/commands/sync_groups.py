@@ -1,4 +1,4 @@
-"""`manage.py sync_groups`: the groups that an account is in become recipients."""
+"""`manage.py sync_groups`: store the groups of an account as recipients."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, NotDone
+from fanout.management.base import CrierCommand, NotDone, find_account
 from fanout.runs.controls import ControlResult, synchronise_contacts, synchronise_groups
 
 
@@ -25,7 +24,7 @@ class Command(CrierCommand):
         parser.add_argument("--contacts", action="store_true", help="also add the people of the account's address book")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        account = lookup.account(options["account"])
+        account = find_account(options["account"])
         answer = synchronise_groups(account, None, timezone.now())
         if not answer.ok:
             raise NotDone(answer.text)

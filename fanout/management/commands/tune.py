@@ -1,4 +1,4 @@
-"""`manage.py tune`: what an account's knobs are, where they come from, and setting them."""
+"""`manage.py tune`: show an account's knobs and their sources, and set them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from accounts.presets import PRESETS
 from config import env
 from fanout.lanes import accounts, tuning
 from fanout.lanes.advice import advise, recent
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, NotDone, table
+from fanout.management.base import BadInput, CrierCommand, NotDone, add_actor_option, find_account, find_actor, table
 
 
 class Command(CrierCommand):
@@ -40,10 +39,10 @@ class Command(CrierCommand):
             help="apply a set of values: " + "; ".join(f"{p.name} ({p.label})" for p in PRESETS.values()),
         )
         parser.add_argument("--advise", action="store_true", help="suggest values, from recent activity")
-        lookup.add_actor(parser)
+        add_actor_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        account = lookup.account(options["account"]) if options["account"] else None
+        account = find_account(options["account"]) if options["account"] else None
         if account is None and (options["pairs"] or options["preset"] or options["advise"]):
             raise BadInput(
                 "Name an account: --set, --preset and --advise work on one account. Site-wide values are set in the "
@@ -56,7 +55,7 @@ class Command(CrierCommand):
     def change(self, account: Account, options: dict[str, Any]) -> dict[str, Any]:
         values, preset = tuning.parse(options["pairs"]), PRESETS.get(options["preset"])
         changed: dict[str, Any] = {}
-        actor, now = lookup.actor(options["actor"]), timezone.now()
+        actor, now = find_actor(options["actor"]), timezone.now()
         try:
             with transaction.atomic():
                 if preset:

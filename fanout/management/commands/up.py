@@ -48,7 +48,7 @@ class Command(PlainCommand):
         try:
             reason = self.run(parent, demo, workers)
             if reason:
-                # Before the end of everything that did start, which takes a while.
+                # Before stopping the processes that did start, which takes a while.
                 self.stderr.write(reason)
         finally:
             parent.stop()
@@ -56,7 +56,7 @@ class Command(PlainCommand):
             sys.exit(1)
 
     def run(self, parent: Supervisor, demo: bool, workers: int | None) -> str:
-        """Until Ctrl-C; returns the reason in a sentence where it cannot run."""
+        """Run until Ctrl-C. Returns the reason in a sentence if it cannot run."""
         try:
             self.prepare(parent, demo, workers)
             parent.start()
@@ -84,7 +84,7 @@ class Command(PlainCommand):
             self.say("Demo data …")
             site = parent.env.get("SITE_URL")
             call_command("demo_data", provider=provider, site=site, stdout=self.stdout, stderr=self.stderr)
-        # The children get their own; ours opens again when it is needed.
+        # Child processes open their own connections; ours reopens when needed.
         connections.close_all()
 
     def migrate(self) -> None:
@@ -121,7 +121,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _static_fingerprint() -> str:
-    """Names, sizes and times of all static sources: collecting them takes seconds, this does not."""
+    """Hash names, sizes and times of all static sources: faster than collecting them."""
     digest = hashlib.sha256()
     for finder in get_finders():
         for path, storage in finder.list([]):

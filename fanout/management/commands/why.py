@@ -1,4 +1,4 @@
-"""`manage.py why`: what holds each account and run back right now?"""
+"""`manage.py why`: show the limit that holds each account and run back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.base import BadInput, CrierCommand, find_account, find_run, table
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs.why import why_account, why_run
@@ -47,11 +46,11 @@ class Command(CrierCommand):
 
 def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run], list[Reminder]]:
     if options["run"]:
-        return [], [lookup.run(options["run"])], []
+        return [], [find_run(options["run"])], []
     runs = Run.objects.filter(status__in=(*Run.LIVE, Run.Status.PAUSED), archived=False)
     reminders = Reminder.objects.filter(archived=False).exclude(firing_problem="")
     if options["account"]:
-        account = lookup.account(options["account"])
+        account = find_account(options["account"])
         mine = reminders.filter(Q(account=account) | Q(further_senders__account=account)).distinct()
         return [account], list(runs.filter(lanes__contains=[account.pk])[:MOST]), list(mine[:MOST])
     return list(Account.objects.all()[:MOST]), list(runs[:MOST]), list(reminders[:MOST])
@@ -67,7 +66,7 @@ def reminder_line(reminder: Reminder) -> dict[str, Any]:
 
 
 def run_line(run: Run, now: datetime) -> dict[str, Any]:
-    """With the planned time of the run's next target, and why it has slipped."""
+    """Return the run's line, with the planned time of its next target and why it has slipped."""
     why = why_run(run, now)
     target = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
     at = planned_time(target, run) if target else None

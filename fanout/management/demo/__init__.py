@@ -1,1 +1,1 @@
-"""What `manage.py demo_data` fills in."""
+"""The data that `manage.py demo_data` adds: a development tool."""

@@ -1,9 +1,11 @@
-"""Who is in the demo: operators, a team, accounts, groups and reminders. Everything is found or made."""
+"""The people and things of the demo: operators, a team, accounts, groups and reminders. What exists already is kept."""
 
 from __future__ import annotations
 
 import json
 import secrets
+import struct
+import zlib
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +21,6 @@ from accounts.actions import Action
 from accounts.models import Account, DailyLimit
 from config.demo_logins import LOGINS
 from fanout.lanes import accounts
-from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
 ZONE = "Asia/Kuala_Lumpur"
@@ -43,7 +44,7 @@ CIRCLES = ("parents", "choir", "football", "volunteers", "residents", "book club
 
 @dataclass
 class Cast:
-    """What the history and the live run are made with."""
+    """The objects that the history and the live runs use."""
 
     mei: Any
     jonas: Any
@@ -54,7 +55,7 @@ class Cast:
 
 
 def gather(provider: str) -> Cast:
-    """The accounts talk to the sandbox provider at this address."""
+    """Create everything that does not exist yet. The accounts use the sandbox provider at this address."""
     team = Group.objects.get_or_create(name="Community team")[0]
     cast = Cast(mei=_operator("mei", team), jonas=_operator("jonas", team))
     _user("admin", is_staff=True, is_superuser=True)
@@ -70,7 +71,7 @@ def gather(provider: str) -> Cast:
 
 def _operator(name: str, team: Group) -> Any:
     user = _user(name, is_staff=True)
-    # The role says what operators may do, the team whose things they share.
+    # The role grants permissions, the team shares objects.
     user.groups.add(Group.objects.get_or_create(name=OPERATORS)[0], team)
     return user
 
@@ -78,7 +79,7 @@ def _operator(name: str, team: Group) -> Any:
 def _user(name: str, **flags: bool) -> Any:
     users = get_user_model().objects
     user = users.filter(username=name).first()
-    # A password that somebody changed stays changed.
+    # A changed password is kept.
     return user or users.create_user(name, f"{name}@example.com", dict(LOGINS)[name], **flags)
 
 
@@ -132,7 +133,7 @@ def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
 
 
 def _add_whatsapp(cast: Cast, team: Group) -> None:
-    """A number to pair, with a phone that scans the code by itself after a while."""
+    """Add a number to pair, with a scripted phone that scans the code after a while."""
     folder = Path(settings.WHATSAPP_SCRIPT)
     if not folder.exists():
         folder.mkdir(mode=0o700, parents=True)
@@ -143,7 +144,7 @@ def _add_whatsapp(cast: Cast, team: Group) -> None:
 
 
 def _follow(account: Account, provider: str) -> None:
-    """The provider may listen elsewhere than at the last start. The key signs what it reports."""
+    """Update the provider's address, which may change between starts, and add the key that signs its reports."""
     if account.config.get("url") != provider:
         account.config["url"] = provider
         account.save(update_fields=["config", "updated_at"])
@@ -157,7 +158,7 @@ def _follow(account: Account, provider: str) -> None:
 
 def _groups(owner: Any, team: Group) -> list[Recipient]:
     made = [
-        # Already in its normal form: bulk_create does not call save().
+        # In its normal form: bulk_create does not call save().
         Recipient(
             owner=owner,
             team=team,
@@ -262,7 +263,7 @@ def _add_reminders(cast: Cast, team: Group) -> None:
 
 
 def _time(spec: Spec) -> dict[str, Any]:
-    """A reminder that is on has a time; of those that fire once it has passed, because the demo fires them itself."""
+    """Return a time in the past for reminders that fire once: one that is on needs a time, and the demo fires it."""
     return {} if "cron" in spec.fields else {"fire_at": timezone.now() - timedelta(days=1)}
 
 
@@ -280,9 +281,35 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
 
 def _picture(reminder: Reminder, position: int) -> MediaFile:
     name = f"{reminder.title.lower().replace(' ', '-')}.png"
-    content = png(hue=(reminder.pk * 40 + position) % 256)
+    content = draw_png(hue=(reminder.pk * 40 + position) % 256)
     media = MediaFile(owner=reminder.owner, team=reminder.team, filename=name, mime="image/png")
     media.file.save(name, ContentFile(content), save=False)
     media.save()
     media.file.close()
     return media
+
+
+# --- a small real picture, drawn here so that no binary file lies in the repository -----------------------
+
+
+WIDTH, HEIGHT = 320, 180
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+EIGHT_BIT_RGB = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 2, 0, 0, 0)
+
+
+def draw_png(hue: int) -> bytes:
+    """Return an evening sky; the hue (0–255) sets the colour at the horizon, so that each picture differs."""
+    rows = b"".join(_picture_row(y, hue) for y in range(HEIGHT))
+    chunks = ((b"IHDR", EIGHT_BIT_RGB), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return SIGNATURE + b"".join(_png_chunk(name, data) for name, data in chunks)
+
+
+def _picture_row(y: int, hue: int) -> bytes:
+    depth = 255 * y // HEIGHT
+    pixel = bytes(((hue * depth) // 255, 70 + depth // 3, 150 - depth // 4))
+    # Every row starts with its filter: none.
+    return b"\x00" + pixel * WIDTH
+
+
+def _png_chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

@@ -20,14 +20,14 @@ CRASHED = "worker died while sending: it may have been delivered"
 
 @dataclass(frozen=True)
 class Past:
-    """One run: when it started, how it ended, and which targets did not go the usual way."""
+    """One past run: its start, its end, and its targets with trouble."""
 
     reminder: str
     days_ago: int
     start: tuple[int, int]  # hour and minute, in the reminder's timezone
     status: str
     per_minute: float = 40
-    sent: int | None = None  # None: all that nothing else is said of
+    sent: int | None = None  # None: all targets without trouble
     failed: tuple[tuple[str, str, int], ...] = ()  # error kind, the provider's words, how many
     unconfirmed: int = 0
     pause_reason: str = ""
@@ -77,7 +77,7 @@ PAST = (
 
 
 def write(cast: Cast, now: datetime) -> int:
-    """Once; what is there already stays as it is. Returns how many runs were made."""
+    """Add the runs that do not exist yet. Returns how many were added."""
     return sum(_write_run(past, cast.reminders[past.reminder], now) for past in PAST if _missing(past, cast))
 
 
@@ -132,14 +132,14 @@ def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
 
 
 def _first_attempt(run: Run, past: Past, pace: timedelta) -> datetime:
-    """A run that the window stopped sent up to the closing; the others began when they were fired."""
+    """Return the time of the first send; a run stopped by its window sent until it closed."""
     if past.pause_reason == PauseReason.WINDOW_CLOSED:
         return run.window_closes_at - pace * (past.sent or 0)
     return run.scheduled_for
 
 
 def _fates(past: Past, total: int) -> list[tuple[str, str, str]]:
-    """Status, error kind and words of each target, in order; troubles are spread over the list."""
+    """Return status, error kind and message of each target, in order; errors are spread over the list."""
     if past.status == Run.Status.FAILED:
         return [("skipped", "", texts.WINDOW_CLOSED_UNSTARTED)] * total
     fates = [("sent", "", "")] * (total if past.sent is None else past.sent)

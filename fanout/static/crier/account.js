@@ -1,6 +1,6 @@
 "use strict";
 
-// Providers and presets fill the form as it stands, instead of loading the page anew and losing what was typed.
+// Providers and presets fill the form as it stands, instead of reloading the page and losing the typed values.
 (() => {
   function fill(name, value) {
     const boxes = document.getElementsByName(name);

@@ -64,12 +64,12 @@
     refreshSoon();
   }
 
-  // --- fetching a part of the page anew ----------------------------------------------------------------
+  // --- fetching a part of the page again ----------------------------------------------------------------
   const live = document.getElementById("live");
   const overview = document.getElementById("live-overview");
   const list = document.getElementById("live-list") || overview;
 
-  // Not while somebody is choosing or typing: it would be lost.
+  // Not while the person is choosing or typing: the input would be lost.
   function busy(box) {
     const ticks = [...box.querySelectorAll("input[type=checkbox]")];
     const changed = ticks.some((tick) => tick.checked !== tick.defaultChecked);
@@ -201,7 +201,7 @@
     const toasts = document.getElementById("toasts");
     toasts.append(box);
     while (toasts.children.length > MOST_TOASTS) toasts.firstElementChild.remove();
-    // What needs somebody stays until it is closed.
+    // A message that needs attention stays until it is closed.
     if (notification.level === "info") setTimeout(() => box.remove(), TOAST_MS);
     else offerButtons(box, notification.id);
   }

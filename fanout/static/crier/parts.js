@@ -55,7 +55,7 @@ document.addEventListener("DOMContentLoaded", () => {
     (pressed.disabled ? box.querySelector("[data-up]:not(:disabled), [data-down]:not(:disabled)") : pressed)?.focus();
   }
 
-  // Django numbers the boxes anew, in the order of the page, when one of them goes: saved ones must come first then.
+  // Django renumbers the inputs in the order of the page when one is removed: saved ones must come first then.
   document.addEventListener(
     "click",
     (event) => {
@@ -242,7 +242,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   for (const group of groups) {
-    if (!group.querySelector('[name$="-order"]')) return; // somebody who may only read
+    if (!group.querySelector('[name$="-order"]')) return; // a read-only page
     arrange(group, order);
     boxesOf(group).forEach(equip);
     number(group);

@@ -86,8 +86,8 @@ document.addEventListener("DOMContentLoaded", () => {
     return made;
   }
 
-  function nobody() {
-    const made = node("li", "quiet", "Nobody found");
+  function noResult() {
+    const made = node("li", "quiet", "No match");
     made.setAttribute("role", "option");
     made.setAttribute("aria-disabled", "true");
     return made;
@@ -100,7 +100,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (!answer.ok || term !== input.value.trim()) return;
     const { recipients } = await answer.json();
     const rows = recipients.map(option);
-    results.replaceChildren(...(rows.length ? rows : [nobody()]));
+    results.replaceChildren(...(rows.length ? rows : [noResult()]));
     results.hidden = false;
     input.setAttribute("aria-expanded", String(rows.length > 0));
     active = -1;

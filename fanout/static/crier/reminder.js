@@ -9,7 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (!form || !card) return;
   const field = (name) => form.elements.namedItem(name);
   const row = (name) => form.querySelector(`.form-row.field-${name}`);
-  if (!field("title")) return; // somebody who may only read
+  if (!field("title")) return; // a read-only page
 
   // --- fields by channel ----------------------------------------------------------------------------------
   const facts = JSON.parse(document.getElementById("channel-facts").textContent);
@@ -19,7 +19,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const can = (ability) => accounts().some((one) => facts[one.dataset.channel]?.[ability]);
 
   function showFields() {
-    // Before an account is chosen nobody knows: everything that is filled in stays in sight.
+    // Until an account is chosen, every filled-in field stays visible.
     row("subject").hidden = !can("subject") && !field("subject").value;
     if (field("connect").type === "checkbox") row("connect").hidden = !can("connects") && !field("connect").checked;
   }
@@ -220,7 +220,7 @@ document.addEventListener("DOMContentLoaded", () => {
   ask();
 });
 
-// What became of a test: fetched anew whenever its run changes.
+// The state of a test, fetched again whenever its run changes.
 document.addEventListener("DOMContentLoaded", () => {
   const box = document.getElementById("test-state");
   if (!box) return;

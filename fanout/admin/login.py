@@ -1,0 +1,288 @@
+"""Proving who one is: confirmation before sensitive changes, the second factor, and logins in the audit trail."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any
+
+import django_otp
+from axes.signals import user_locked_out
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth import authenticate, get_user_model
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db import transaction
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+
+from accounts import second_factor
+from fanout.models import TrailEntry
+from fanout.models.trail_entry import note
+
+# --- confirmation before a sensitive change: password or code once more, unless given minutes ago ---------
+
+
+CONFIRMED_FOR = timedelta(minutes=15)
+SESSION_KEY = "crier_confirmed_at"
+
+View = Callable[..., HttpResponse]
+
+
+def is_confirmed(request: HttpRequest, now: datetime) -> bool:
+    at = request.session.get(SESSION_KEY, 0)
+    return timedelta(0) <= now - datetime.fromtimestamp(at, now.tzinfo) < CONFIRMED_FOR
+
+
+def remember(request: HttpRequest, now: datetime) -> None:
+    request.session[SESSION_KEY] = now.timestamp()
+
+
+@receiver(user_logged_in, dispatch_uid="confirmed at login")
+def confirm_at_login(request: HttpRequest, **kwargs: Any) -> None:
+    remember(request, timezone.now())
+
+
+def sensitive(view: View) -> View:
+    """Wrap the view: people who have not confirmed recently are asked first and then led back."""
+
+    @wraps(view)
+    def asking(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        # Visitors too: the view sends them to the login.
+        if not request.user.is_authenticated or is_confirmed(request, timezone.now()):
+            return view(request, *args, **kwargs)
+        return HttpResponseRedirect(confirm_url(request))
+
+    return asking
+
+
+def confirm_url(request: HttpRequest, then: str = "") -> str:
+    """Return the address of the confirmation page.
+
+    `then` is the page to continue with; by default the same address, which must not be a button's.
+    """
+    return f"{reverse('admin:confirm')}?{urlencode({'next': then or request.get_full_path()})}"
+
+
+def confirm_first(request: HttpRequest, form: type[Any], *names: str) -> type[Any]:
+    """Return the form class, or one that refuses these fields if the person has not confirmed recently."""
+    if is_confirmed(request, timezone.now()):
+        return form
+    link = format_html('<a href="{}">Confirm that it is you</a>', confirm_url(request))
+
+    def refusing(name: str) -> Callable[[Any], None]:
+        def refuse(self: Any) -> None:
+            if self.cleaned_data[name]:
+                raise forms.ValidationError(format_html("{}, then enter it again.", link))
+
+        return refuse
+
+    def explain(self: Any, *args: Any, **kwargs: Any) -> None:
+        form.__init__(self, *args, **kwargs)
+        for name in names:
+            if name in self.fields:
+                self.fields[name].help_text = format_html("{} to change it.", link)
+
+    return type(form.__name__, (form,), {f"clean_{name}": refusing(name) for name in names} | {"__init__": explain})
+
+
+class ConfirmForm(forms.Form):
+    proof = forms.CharField(
+        max_length=200, widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True})
+    )
+
+
+@sensitive_post_parameters("proof")
+def confirm_page(request: HttpRequest) -> HttpResponse:
+    """Ask for the password, or for a code of the second factor."""
+    form = ConfirmForm(request.POST or None)
+    has_app = second_factor.app_of(request.user) is not None
+    form.fields["proof"].label = "Your password, or a code from your app" if has_app else "Your password"
+    if request.method == "POST" and form.is_valid():
+        if _proves_identity(request, form.cleaned_data["proof"]):
+            remember(request, timezone.now())
+            return HttpResponseRedirect(next_page(request))
+        note("confirmation failed", request.user, request.user, timezone.now())
+        form.add_error("proof", "That is not right.")
+    context = admin.site.each_context(request) | {"title": "Confirm that it is you", "form": form}
+    return TemplateResponse(request, "crier/security/confirm.html", context)
+
+
+def _proves_identity(request: HttpRequest, proof: str) -> bool:
+    """Check with the login's own back ends, so that guessing is slowed down and locked out in the same way."""
+    user: Any = request.user
+    if second_factor.is_app_code(second_factor.tidy(proof)) and second_factor.accepted(user, proof):
+        return True
+    person = authenticate(request, username=user.get_username(), password=proof)
+    return person is not None and person.pk == user.pk
+
+
+def next_page(request: HttpRequest) -> str:
+    """Return the page that the person wanted to visit, if it belongs to this site."""
+    wanted = request.GET.get("next", "")
+    mine = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure())
+    return wanted if mine else reverse("admin:index")
+
+
+# --- one's own second factor: setting it up, recovery codes, and the code at login ------------------------
+
+
+WRONG_CODE = (
+    "This code is not right, or was used already. After each wrong one it takes longer until the next is accepted."
+)
+
+
+class CodeForm(forms.Form):
+    code = forms.CharField(
+        max_length=20,
+        widget=forms.TextInput(attrs={"autocomplete": "one-time-code", "autofocus": True, "spellcheck": "false"}),
+    )
+
+
+@never_cache
+@sensitive_post_parameters("code")
+def enter_code(request: HttpRequest) -> HttpResponse:
+    """After the password: a code from the app, or a recovery code."""
+    if second_factor.app_of(request.user) is None:
+        return HttpResponseRedirect(next_page(request))
+    form = CodeForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        if (device := second_factor.accepted(request.user, form.cleaned_data["code"])) is not None:
+            let_in(request, device)
+            return HttpResponseRedirect(next_page(request))
+        note("wrong code", request.user, request.user, timezone.now())
+        form.add_error("code", WRONG_CODE)
+    # Without the header's menu and bell: this session may see nothing yet.
+    context = admin.site.each_context(request) | {"title": "Second factor", "form": form, "has_permission": False}
+    return TemplateResponse(request, "crier/security/code.html", context)
+
+
+def let_in(request: HttpRequest, device: Any) -> None:
+    django_otp.login(request, device)
+    # A session id that was stolen before the code was given becomes useless.
+    request.session.cycle_key()
+    if not second_factor.is_app(device):
+        left = second_factor.recovery_codes_left(request.user)
+        note("used a recovery code", request.user, request.user, timezone.now(), f"{left} left")
+        messages.warning(request, f"You used a recovery code; {left} are left.")
+
+
+@never_cache
+@sensitive_post_parameters("code")
+@sensitive
+def my_second_factor(request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        return SECOND_FACTOR_STEPS.get(request.POST.get("step", ""), second_factor_page)(request)
+    return second_factor_page(request)
+
+
+def second_factor_page(request: HttpRequest, **extra: Any) -> HttpResponse:
+    app, begun = second_factor.app_of(request.user), second_factor.begun(request.user)
+    context = admin.site.each_context(request) | {
+        "title": "Second factor",
+        "app": app,
+        "codes_left": second_factor.recovery_codes_left(request.user),
+        "required": second_factor.required_of(request.user),
+        "form": CodeForm(),
+    }
+    if begun is not None:
+        context |= {"qr": second_factor.qr_code(begun), "key": key_words(begun)}
+    return TemplateResponse(request, "crier/security/second_factor.html", context | extra)
+
+
+def key_words(app: Any) -> str:
+    """Return the key in groups of four characters, for people without a camera."""
+    key = base64.b32encode(app.bin_key).decode()
+    return " ".join(key[start : start + 4] for start in range(0, len(key), 4))
+
+
+def begin_second_factor(request: HttpRequest) -> HttpResponse:
+    second_factor.begin(request.user)
+    return HttpResponseRedirect(reverse("admin:second_factor"))
+
+
+def finish_second_factor(request: HttpRequest) -> HttpResponse:
+    form = CodeForm(request.POST)
+    app = second_factor.finish(request.user, form.cleaned_data["code"]) if form.is_valid() else None
+    if app is None:
+        form.add_error("code", WRONG_CODE)
+        return second_factor_page(request, form=form)
+    django_otp.login(request, app)
+    note("turned on the second factor", request.user, request.user, timezone.now())
+    return second_factor_page(request, codes=second_factor.new_recovery_codes(request.user))
+
+
+def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
+    """Show new recovery codes. They are shown once and cannot be looked up later."""
+    if second_factor.app_of(request.user) is None:
+        return second_factor_page(request)
+    note("made new recovery codes", request.user, request.user, timezone.now())
+    return second_factor_page(request, codes=second_factor.new_recovery_codes(request.user))
+
+
+@transaction.atomic
+def remove_own_second_factor(request: HttpRequest) -> HttpResponse:
+    second_factor.remove(request.user)
+    note("turned off the second factor", request.user, request.user, timezone.now())
+    messages.success(request, "The second factor is off.")
+    return HttpResponseRedirect(reverse("admin:second_factor"))
+
+
+SECOND_FACTOR_STEPS = {
+    "begin": begin_second_factor,
+    "finish": transaction.atomic(finish_second_factor),
+    "renew": transaction.atomic(renew_recovery_codes),
+    "remove": remove_own_second_factor,
+}
+
+
+# --- logins, failed ones and lockouts as entries of the audit trail ---------------------------------------
+
+
+LOGIN_FAILED, LOCKED_OUT = "login failed", "locked out"
+#: failed logins must not be able to fill the table
+MOST_FAILURES_PER_MINUTE = 60
+
+
+@receiver(user_logged_in, dispatch_uid="trail of logins")
+def note_login(user: Any, **kwargs: Any) -> None:
+    note("logged in", user, user, timezone.now())
+
+
+@receiver(user_logged_out, dispatch_uid="trail of logouts")
+def note_logout(user: Any, **kwargs: Any) -> None:
+    if user is not None:
+        note("logged out", user, user, timezone.now())
+
+
+@receiver(user_login_failed, dispatch_uid="trail of failed logins")
+def note_failed_login(credentials: dict[str, Any], **kwargs: Any) -> None:
+    note_failure(LOGIN_FAILED, str(credentials.get("username") or ""), timezone.now())
+
+
+@receiver(user_locked_out, dispatch_uid="trail of lockouts")
+def note_lockout(username: str | None = None, **kwargs: Any) -> None:
+    note_failure(LOCKED_OUT, username or "", timezone.now())
+
+
+def note_failure(verb: str, name: str, now: datetime) -> None:
+    """Note a failed login, with the name only if such a user exists: people type passwords into that field."""
+    person = get_user_model().objects.filter(username=name[:150].replace("\0", "")).first()
+    room = MOST_FAILURES_PER_MINUTE - failures_since(now - timedelta(minutes=1))
+    if room > 0:
+        detail = "" if person else "unknown name"
+        note(verb, person, None, now, detail if room > 1 else f"{detail} (further ones in this minute are not listed)")
+
+
+def failures_since(moment: datetime) -> int:
+    recent = TrailEntry.objects.filter(at__gt=moment, verb__in=(LOGIN_FAILED, LOCKED_OUT)).order_by()
+    return len(recent.values_list("pk")[:MOST_FAILURES_PER_MINUTE])

@@ -1,0 +1,456 @@
+"""The reminder's form as it stands, saved or not: its schedule and forecast, its recipients, and its texts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet, TextField
+from django.http import HttpRequest, QueryDict
+from django.template.defaultfilters import pluralize
+from django.utils.text import get_text_list
+
+from accounts import access
+from accounts.actions import Action
+from accounts.addresses import PERSON
+from accounts.inputs import as_id, as_ids, valid_timezone
+from accounts.models import Account
+from fanout.admin.run_status import my_zone
+from fanout.lanes.new_chats import known_addresses, new_among
+from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
+from fanout.plans.outlook import LaneWork, messages_left_at
+from reminders import imports, schedule, suppressions, wording
+from reminders.drafts import missing, missing_in_words
+from reminders.models import Recipient, Reminder, ReminderTarget, Suppression, length_problems
+from reminders.moments import moment, wall_clock
+from reminders.senders import able_to_reach, subject_problem
+from reminders.tables import MOST_ROWS
+from reminders.targets import among, what_they_reach, with_any_tag
+from reminders.window import Window, window_error
+from reminders.wording import Audience, Text
+
+PART_KIND = re.compile(r"(messages-\d{1,4})-kind")
+FIRINGS = 5
+MOST_SENDS = 100_000  # a forecast simulates every one of them
+
+
+@dataclass(slots=True)
+class Draft:
+    senders: list[Account]
+    timezone: str
+    schedule: str
+    fire_at: datetime | None
+    cron: str
+    hours: tuple[int, int] | None
+    parts: int
+    kinds: Counter[str]  # how many will get it, by kind of address
+    count_new: CountNew
+    action: str = ""
+    subject: str = ""
+
+    @classmethod
+    def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
+        form = request.POST
+        zone = form.get("timezone", "")
+        return cls(
+            chosen.accounts,
+            zone,
+            form.get("schedule", "once"),
+            _parse_moment(form.get("fire_at", ""), zone, now),
+            form.get("cron", "").strip(),
+            _parse_hours(form.get("delivery_window_start_hour", ""), form.get("delivery_window_end_hour", "")),
+            len(written_parts(form)),
+            kinds,
+            lambda account: chosen.new_chats(account, now),
+            Action.CONNECTION_REQUEST if form.get("connect") else "",
+            form.get("subject", ""),
+        )
+
+    def forecast(self, now: datetime) -> dict[str, Any]:
+        """Return missing parts, the next firings, the forecast, and each account's share of it, for the form."""
+        answer: dict[str, Any] = {
+            "review": "",
+            "missing": "",
+            "firings": [],
+            "words": "",
+            "window": "",
+            "late": "",
+            "forecast": "",
+            "fits": True,
+            "lanes": [],
+            "problem": self.problem(),
+        }
+        if answer["problem"]:
+            return answer
+        when = (self.schedule, self.fire_at, self.cron, self.timezone)
+        firings = schedule.upcoming(*when, now, FIRINGS) if self.timed else []
+        answer["review"] = self._review(firings, now)
+        answer["missing"] = " ".join(filter(None, [missing_in_words(self.missing()), *self._refused()]))
+        answer["window"] = self._window_in_words()
+        answer["firings"] = [self._firing(at, now) for at in firings]
+        answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
+        answer["late"] = (self.timed and schedule.late_error(*when, self._window, now)) or ""
+        return answer | self._fitting(max(now, firings[0]) if firings else now, now)
+
+    def problem(self) -> str:
+        if not valid_timezone(self.timezone):
+            return "Choose a timezone."
+        if self.schedule not in Reminder.Schedule.values:
+            return "Choose a schedule."
+        if self.hours is None:
+            return "Give the delivery hours as whole numbers."
+        if problem := window_error(*self.hours):
+            return problem
+        return (schedule.cron_error(self.cron) or "") if self.schedule == schedule.CRON and self.cron else ""
+
+    @property
+    def timed(self) -> bool:
+        return bool(self.cron if self.schedule == schedule.CRON else self.fire_at)
+
+    def missing(self) -> list[str]:
+        return missing(self.parts, self.kinds.total(), self.timed)
+
+    def _refused(self) -> Iterator[str]:
+        """Yield what saving would refuse about these accounts."""
+        if not self.senders:
+            return
+        yield subject_problem(self.senders, self.subject)
+        reached = sum(n for kind, n in self.kinds.items() if able_to_reach(kind, self.senders))
+        if left_out := self.kinds.total() - reached:
+            yield f"{count_in_words(left_out)} cannot be reached: {what_they_reach(self.senders)}."
+
+    @property
+    def _window(self) -> Window:
+        assert self.hours is not None  # problem() has looked
+        return Window(self.timezone, *self.hours)
+
+    def _review(self, firings: Sequence[datetime], now: datetime) -> str:
+        """Return the whole reminder in a sentence."""
+        through = f" through {get_text_list([str(account) for account in self.senders], 'and')}" if self.senders else ""
+        once = f", {moment(firings[0], self.timezone, now)}" if firings else ""
+        when = f", {schedule.describe(self.cron)} ({self.timezone})" if self.schedule == schedule.CRON else once
+        messages = f"{self.parts} message{pluralize(self.parts)} each"
+        return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}."
+
+    def _window_in_words(self) -> str:
+        window = self._window
+        hours = window.end_hour - window.start_hour
+        return f"{window.start_hour:02d}:00–{window.end_hour:02d}:00, {hours} hour{pluralize(hours)} a day"
+
+    def _firing(self, at: datetime, now: datetime) -> dict[str, Any]:
+        late = self._is_late(at)
+        after = ": after the delivery hours, sends nothing" if late else ""
+        return {"text": f"{moment(at, self.timezone, now)}{after}", "late": late}
+
+    def _is_late(self, at: datetime) -> bool:
+        return at >= self._window.closes_on(at)
+
+    def _fitting(self, at: datetime, now: datetime) -> dict[str, Any]:
+        if not self.senders:
+            return {"forecast": "Choose an account to see when it will be done."}
+        if not self.kinds.total():
+            return {"forecast": "No recipients yet."}
+        if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
+            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
+        lanes = draft_lanes(
+            self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new, self.action
+        )
+        whole = forecast_draft(lanes, self._window, at, Reader(now, my_zone()))
+        lead = "" if self.timed else "If fired now: "
+        fitting = {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits}
+        if self._is_late(at):
+            return fitting
+        return fitting | {"lanes": [self._share(account, lane, at, now) for account, lane in zip(self.senders, lanes)]}
+
+    def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
+        """Return one account's row: its queue when the reminder fires, its share, and when that is done."""
+        ahead = messages_left_at(lane.account, lane.account.queued_before, at, now)
+        forecast = forecast_lanes([lane], self._window, at, Reader(now, my_zone()))
+        return {
+            "sender": str(account),
+            "status": "" if account.status == Account.Status.ACTIVE else account.status,
+            "ahead": f"{ahead:,}",
+            "share": f"{lane.targets:,}",
+            "done": self._done(lane, forecast, now),
+            "fits": forecast.fits,
+        }
+
+    def _done(self, lane: LaneWork, forecast: Forecast, now: datetime) -> str:
+        if not lane.targets:
+            return "–"
+        return wall_clock(forecast.ends_at, self.timezone, now) if forecast.ends_at else "never"
+
+
+def count_in_words(n: int, cap: int | None = None) -> str:
+    """Return the number of recipients in words; above the cap it is not exact."""
+    many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
+    return f"{many} recipient{pluralize(n)}"
+
+
+def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the prefixes of the parts that have content and are not deleted."""
+    prefixes = [match.group(1) for name in form if (match := PART_KIND.fullmatch(name))]
+    return [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE") and _says_something(form, files, prefix)]
+
+
+def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, prefix: str) -> bool:
+    # While the form is being written its files are not posted: such a part is recognised by its kind.
+    has_file = f"{prefix}-upload" in files if files is not None else form.get(f"{prefix}-kind", "text") != "text"
+    return bool(form.get(f"{prefix}-text", "").strip() or form.get(f"{prefix}-media") or has_file)
+
+
+def _parse_moment(text: str, zone: str, now: datetime) -> datetime | None:
+    try:
+        return schedule.from_wall_clock(datetime.fromisoformat(text), zone, now)
+    except (ValueError, OSError):
+        return None
+
+
+def _parse_hours(start: str, end: str) -> tuple[int, int] | None:
+    hours = as_id(start), as_id(end)
+    return (hours[0], hours[1]) if hours[0] is not None and hours[1] is not None else None
+
+
+# --- recipients: the targets it has, tags, people found by search, and lists ------------------------------
+
+
+PROBLEMS_SHOWN = 5
+#: lines of a list that are read while the form is being written, after every few letters
+PREVIEWED = 5_000
+#: unusable lines after which a list is refused without reading the rest
+MOST_PROBLEMS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Counts of recipients by kind of address, and of those left out because of their status or a suppression."""
+
+    kinds: Counter[str]
+    silent: int
+    suppressed: int
+
+    @property
+    def nothing(self) -> str:
+        """Return how many get nothing and why, in words; empty if all get it."""
+        counts = {"opted out or blocked": self.silent, "suppressed": self.suppressed}
+        words = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
+        return f"{self.silent + self.suppressed:,} more will get nothing: {words}." if words else ""
+
+
+@dataclass(slots=True)
+class Listed:
+    """A person on a list of the form, as saved later. Not a Recipient: 50,000 of them would take seconds."""
+
+    kind: str
+    address: str
+    name: str
+    fields: dict[str, str]
+    status: str = Recipient.Status.ACTIVE
+
+    def __str__(self) -> str:
+        return self.name or self.address
+
+
+@dataclass(slots=True)
+class Chosen:
+    user: Any
+    accounts: list[Account]
+    tags: list[str]
+    pasted: imports.RecipientList
+    listed: list[Listed]
+    stored: QuerySet[Recipient]
+    partial: str = ""
+
+    @classmethod
+    def posted(cls, request: HttpRequest, most: int = MOST_ROWS) -> Chosen:
+        """Read the posted form, with at most `most` lines of the list and of the people found by search."""
+        form, user = request.POST, request.user
+        accounts, tags = posted_senders(form, user), split_tags(form.get("tag", ""))
+        pasted, found = read_list(request, "paste", most), read_list(request, "chosen", most)
+        partial = _partial(len(tags), pasted.unread + found.unread, most)
+        tags = tags[: imports.MOST_TAGS]
+        listed = _people(user, [*pasted.entries, *found.entries])
+        stored = _stored(form, user, tags, accounts)
+        if listed:
+            stored = stored.exclude(among("address", [person.address for person in listed], TextField()))
+        return cls(user, accounts, tags, pasted, listed, stored, partial)
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.stored, self.listed)
+
+    def heads(self, now: datetime) -> Heads:
+        silent = Q(status__in=Recipient.GETS_NOTHING)
+        held = suppressions.is_suppressed(now)
+        rows = (
+            self.stored.order_by()
+            .values_list("kind")
+            .annotate(heads=Count("pk"), silent=Count("pk", filter=silent), held=Count("pk", filter=~silent & Q(held)))
+        )
+        heard = [person for person in self.listed if person.status not in Recipient.GETS_NOTHING]
+        suppressed = _suppressed(heard, now)
+        kinds = Counter(person.kind for person in heard if person.address not in suppressed)
+        counts = Heads(kinds, len(self.listed) - len(heard), len(suppressed))
+        for kind, heads, of_silent, of_held in rows:
+            kinds[kind] += heads - of_silent - of_held
+            counts = replace(counts, silent=counts.silent + of_silent, suppressed=counts.suppressed + of_held)
+        return counts
+
+    def new_chats(self, account: int, now: datetime) -> int:
+        """Return how many of the recipients are people that the account has not written to yet."""
+        held = suppressions.is_suppressed(now)
+        silent = Q(status__in=Recipient.GETS_NOTHING)
+        stored = self.stored.filter(~silent, ~held, kind=PERSON)
+        persons = [p for p in self.listed if p.kind == PERSON and p.status not in Recipient.GETS_NOTHING]
+        added = {person.address for person in persons} - _suppressed(persons, now)
+        return new_among(stored, account) + len(added - known_addresses(account, added))
+
+    def tag_counts(self) -> dict[str, int]:
+        """Return how many recipients with each tag these accounts reach."""
+        counts = {f"tag_{n}": Count("pk", filter=Q(tags__contains=[tag])) for n, tag in enumerate(self.tags)}
+        found = with_any_tag(self.user, self.tags, self.accounts).aggregate(**counts)
+        return {tag: found[f"tag_{n}"] for n, tag in enumerate(self.tags)}
+
+    def lines(self) -> dict[str, Any]:
+        """Return the number of usable lines of the pasted list, and the problems of the others."""
+        problems = imports.first_problems(self.pasted.problems, PROBLEMS_SHOWN)
+        return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
+
+
+def read_list(request: HttpRequest, name: str, most: int = MOST_ROWS) -> imports.RecipientList:
+    """Return the list in this field of the posted form, read once per request: 50,000 lines take two seconds."""
+    lists: dict[tuple[str, int], imports.RecipientList] = request.__dict__.setdefault("_crier_lists", {})
+    if (name, most) not in lists:
+        text = "\n".join(request.POST.getlist(name)).strip()
+        lists[name, most] = imports.read(text, most=most, most_problems=MOST_PROBLEMS)
+    return lists[name, most]
+
+
+def _partial(tags: int, unread: int, most: int) -> str:
+    """Return in words what is not counted because there is too much of it."""
+    words = [f"Only the first {imports.MOST_TAGS} tags are counted."] if tags > imports.MOST_TAGS else []
+    if unread:
+        words.append(f"Only the first {most:,} lines are counted: {unread:,} more are read when it is saved.")
+    return " ".join(words)
+
+
+def split_tags(text: str) -> list[str]:
+    return list(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
+
+
+def posted_senders(form: QueryDict, user: Any) -> list[Account]:
+    """Return the chosen accounts, the reminder's own first; none until that one is chosen."""
+    first = as_id(form.get("account", ""))
+    if first is None:
+        return []
+    ids = list(dict.fromkeys([first, *as_ids(form.getlist("further"))]))
+    accounts = access.visible(user, Account.objects.all()).in_bulk(ids)
+    return [accounts[pk] for pk in ids if pk in accounts]
+
+
+def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> QuerySet[Recipient]:
+    """Return the reminder's targets, unless they will be removed, and all recipients with one of the tags."""
+    ids: list[Any] = [with_any_tag(user, tags, accounts).order_by().values("pk")] if tags else []
+    if not form.get("clear"):
+        mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
+        ids.append(ReminderTarget.objects.filter(reminder__in=mine.values("pk")).order_by().values("recipient"))
+    # A union, because each of them goes by its own index: an OR of them would read every recipient.
+    return Recipient.objects.filter(pk__in=Recipient.objects.none().values("pk").union(*ids))
+
+
+def _people(user: Any, entries: Sequence[imports.Entry]) -> list[Listed]:
+    """Return the people on the list; existing recipients keep name and status and get the fields of the list."""
+    if not entries:
+        return []
+    columns = ("owner_id", "kind", "address", "name", "fields", "status")
+    addresses = among("address", [entry.address for entry in entries], TextField())
+    there: dict[str, tuple[int, Listed]] = {}
+    for owner, *facts in access.visible(user, Recipient.objects.filter(addresses)).values_list(*columns):
+        one = Listed(*facts)
+        if one.address not in there or owner == user.pk:
+            there[one.address] = owner, one
+    return list({entry.address: _with(there.get(entry.address), entry, user) for entry in entries}.values())
+
+
+def _with(stored: tuple[int, Listed] | None, entry: imports.Entry, user: Any) -> Listed:
+    if stored is None:
+        return Listed(entry.kind, entry.address, entry.name, entry.fields)
+    owner, listed = stored
+    return replace(listed, fields=listed.fields | entry.fields) if entry.fields and owner == user.pk else listed
+
+
+def _suppressed(people: Sequence[Listed], now: datetime) -> set[str]:
+    if not people:
+        return set()
+    listed = among("address", [person.address for person in people], TextField())
+    rows = Suppression.objects.filter(listed, suppressions.holding(now))
+    return set(rows.values_list("address", flat=True))
+
+
+# --- texts, checked and shown before saving, as some recipients will read them ----------------------------
+
+
+PART_TEXT = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts)-(?P<number>\d{1,4}))-text")
+SET_IN_WORDS = {"messages": "part", "reply_parts": "part of Message 2,"}
+
+
+@dataclass(slots=True)
+class DraftTexts:
+    parts: list[dict[str, Any]]
+    texts: list[Text]
+    audience: Callable[[], Audience]
+    everybody: Audience
+    #: a sentence about a text that is too long; empty if there is none
+    too_long: str
+
+    @classmethod
+    def posted(cls, request: HttpRequest, audience: Callable[[], Audience]) -> DraftTexts:
+        form = request.POST
+        subject, parts = form.get("subject", ""), list(_posted_parts(form))
+        texts = [("the subject", subject)]
+        for part in parts:
+            texts += [(part["where"], part["text"]), (f"the HTML of {part['where']}", part["html"])]
+        message_1 = [{"subject": subject, "text": part["text"]} for part in parts if part["set"] == "messages"]
+        everybody = Audience(access.visible(request.user, Recipient.objects.all()))
+        too_long = [
+            f"In {part['where']}: {problem}"
+            for part in parts
+            for problem in length_problems(part["text"], part["html"]).values()
+        ]
+        return cls(message_1, texts, audience, everybody, next(iter(too_long), ""))
+
+    def problem(self) -> str:
+        return wording.problem(self.texts, self.audience, self.everybody)
+
+    def preview(self) -> dict[str, Any]:
+        """Return the problem with the placeholders, or examples of the parts as they will be sent.
+
+        Parts that are sent exactly as written need no example.
+        """
+        if problem := self.too_long or self.problem():
+            return {"wording": problem, "examples": []}
+        shown = wording.preview(self.parts, self.audience().some())
+        written = [{name: text for name, text in part.items() if text} for part in self.parts]
+        return {"wording": "", "examples": [example for example in shown if example["parts"] != written]}
+
+
+def _posted_parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the parts in the order in which they will be sent."""
+    matches = [match for name in form if (match := PART_TEXT.fullmatch(name))]
+    for match in sorted(
+        matches, key=lambda match: (match["set"], _part_order(form, match["prefix"]), int(match["number"]))
+    ):
+        prefix = match["prefix"]
+        if not form.get(f"{prefix}-DELETE"):
+            where = f"{SET_IN_WORDS[match['set']]} {int(match['number']) + 1}"
+            text, markup = form.get(f"{prefix}-text", ""), form.get(f"{prefix}-html", "")
+            yield {"set": match["set"], "where": where, "text": text, "html": markup}
+
+
+def _part_order(form: Mapping[str, str], prefix: str) -> int:
+    order = as_ids([form.get(f"{prefix}-order", "")])
+    return order[0] if order else 10_000

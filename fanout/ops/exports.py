@@ -1,0 +1,152 @@
+"""Runs, recipients and suppressions as CSV files, for the admin and the shell."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Func, OuterRef, QuerySet, Subquery, TextField
+
+from fanout.models import Run, RunTarget
+from fanout.plans.plan import delay_reason, planned_time
+from reminders import suppression_lists
+from reminders.imports import CELL_BEGINS, COLUMNS
+from reminders.models import Recipient, Suppression
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+
+RUN_COLUMNS = (
+    "position",
+    "address",
+    "name",
+    "account",
+    "status",
+    "parts_sent",
+    "attempts",
+    "planned_for",
+    "slip_reason",
+    "claimed_at",
+    "settled_at",
+    "received_at",
+    "read_at",
+    "replied_at",
+    "latency_ms",
+    "provider_id",
+    "error_kind",
+    "error",
+    "message_2",
+)
+#: what an operator follows up: it did not arrive, or may not have
+NOT_DELIVERED = (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED, RunTarget.Status.UNCONFIRMED)
+
+
+def run_rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
+    """Yield the cells of each target, streamed: a run may have more targets than fit into memory."""
+    targets = run.targets.select_related("recipient", "account").order_by("position", "pk")
+    if only_failures:
+        targets = targets.filter(status__in=NOT_DELIVERED)
+    # What became of each person's Message 2; empty where there was none.
+    answers = RunTarget.objects.filter(run__answers=run, recipient=OuterRef("recipient"))
+    targets = targets.annotate(message_2=Subquery(answers.values("status")[:1]))
+    for target in targets.iterator(chunk_size=2000):
+        related = {
+            "name": target.recipient.name,
+            "account": target.account.label,
+            "planned_for": planned_time(target, run),
+            "slip_reason": delay_reason(target, run),
+            "received_at": target.delivered_at,
+        }
+        yield [related.get(column, getattr(target, column, None)) for column in RUN_COLUMNS]
+
+
+def run_lines(run: Run, only_failures: bool = False) -> Iterator[str]:
+    return csv_lines(RUN_COLUMNS, run_rows(run, only_failures), exact_cell)
+
+
+# --- recipients -------------------------------------------------------------------------------------------
+
+
+def recipient_columns(rows: QuerySet[Recipient]) -> list[str]:
+    """Return the standard columns, then every own field that one of these recipients has."""
+    key = Func("fields", function="jsonb_object_keys", output_field=TextField())
+    fields = rows.order_by().annotate(key=key).values_list("key", flat=True).distinct()
+    return [*COLUMNS, *sorted(fields)]
+
+
+def recipient_rows(rows: QuerySet[Recipient], names: list[str]) -> Iterator[list[str]]:
+    """Yield the cells of each recipient, streamed."""
+    for recipient in rows.iterator(chunk_size=2000):
+        own = {
+            "address": recipient.address,
+            "name": recipient.name,
+            "kind": recipient.kind,
+            "tags": ";".join(recipient.tags),
+        }
+        yield [own.get(name, recipient.fields.get(name, "")) for name in names]
+
+
+def recipient_lines(rows: QuerySet[Recipient]) -> Iterator[str]:
+    """Yield CSV lines with a header, as the import reads them; safe to open in a spreadsheet."""
+    names = recipient_columns(rows)
+    return csv_lines(names, recipient_rows(rows, names))
+
+
+# --- suppressions -----------------------------------------------------------------------------------------
+
+
+SUPPRESSION_FIELDS = (*suppression_lists.COLUMNS[:-1], "added_by__username")
+
+
+def suppression_rows() -> Iterator[tuple[Any, ...]]:
+    """Yield the cells of each suppression, oldest first, including expired ones."""
+    yield from Suppression.objects.order_by("pk").values_list(*SUPPRESSION_FIELDS).iterator(chunk_size=2000)
+
+
+def suppression_lines() -> Iterator[str]:
+    return csv_lines(suppression_lists.COLUMNS, suppression_rows())
+
+
+# --- cells and lines --------------------------------------------------------------------------------------
+
+
+PHONE = re.compile(r"\+[0-9]{3,15}")
+#: A spreadsheet takes a cell that starts so for a formula, and names are other people's texts. Which sign ends a cell
+#: depends on the reader's language: behind a semicolon a formula may start too.
+FORMULA = re.compile(rf"{CELL_BEGINS}('*+[=+\-@])")
+
+
+def cell(value: Any) -> Any:
+    """Return the value as an import reads it again (`reminders.imports.unguarded`)."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    return _guarded(value) if isinstance(value, str) else value
+
+
+def exact_cell(value: Any) -> Any:
+    """Return the value for tables that are not imported again: phone numbers unguarded, times to the millisecond."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds")
+    return _guarded(value) if isinstance(value, str) and not PHONE.fullmatch(value) else value
+
+
+def _guarded(text: str) -> str:
+    return FORMULA.sub(r"\1'\2", text)
+
+
+class _LineFile:
+    """A file for csv.writer that hands each line straight on."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def csv_lines(header: Sequence[str], rows: Iterable[Sequence[Any]], safe: Callable[[Any], Any] = cell) -> Iterator[str]:
+    """Yield a table as CSV, line by line: it may have more rows than fit into memory."""
+    writer = csv.writer(_LineFile())
+    yield writer.writerow(header)
+    for row in rows:
+        yield writer.writerow([safe(value) for value in row])

@@ -1,0 +1,145 @@
+"""`manage.py doctor`: each check with a healthy and a broken installation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from cryptography.fernet import Fernet
+from django.utils import timezone
+
+from fanout.inbound import worker
+from fanout.models import Activity
+from fanout.ops import diagnosis, tasks
+from tests.commands.calling import data, not_done
+from tests.engine.test_storing import RESULTS, Fault
+from tests.factories import (
+    AccountFactory,
+    ClusterBeatFactory,
+    DriverFactory,
+    InboundEventFactory,
+    ReminderFactory,
+    RunTargetFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+# --- doctor -------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_crier():
+    for cluster in ("main", "drivers"):
+        ClusterBeatFactory(cluster=cluster)
+    DriverFactory()
+    tasks.ensure_schedules()
+    with worker.worker_lock():
+        checks = data("doctor")["checks"]
+    assert {check["state"] for check in checks} == {"ok"}
+    assert len(checks) == len(diagnosis.LOOKS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        pytest.param({"state": "new", "came_at": timezone.now() - timedelta(minutes=5)}, "waiting", id="behind"),
+        pytest.param({"state": "failed"}, "1 reports of the last day could not be worked on", id="failed"),
+    ],
+)
+def test_reports_that_are_not_worked_on_are_found(fields, says):
+    InboundEventFactory(**fields)
+    with worker.worker_lock():
+        verdict = diagnosis.hearing()
+    assert (verdict.state, says in verdict.text) == (diagnosis.WARNING, True)
+
+
+def test_a_sick_crier_says_what_to_do():
+    AccountFactory(config={"url": "http://127.0.0.1:1"}, label="Line")
+    assert not_done("doctor") == "Failing checks: clusters, drivers, hearing, schedules, accounts."
+    verdicts = {verdict.name: verdict for verdict in diagnosis.examine()}
+    assert "make up" in verdicts["clusters"].hint
+    assert verdicts["accounts"].text.startswith("Line: ")
+
+
+def test_credentials_that_no_key_opens_are_found(settings):
+    AccountFactory(credentials={"key": "x"}, label="Line")
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    assert "No key in CREDENTIAL_KEYS" in diagnosis.accounts().text
+
+
+def test_locks_need_room(settings):
+    settings.BOT_FIRE_CONCURRENCY = 10_000_000
+    assert diagnosis.locks().state == diagnosis.FAILED
+
+
+def test_all_processes_can_be_connected_at_once(settings):
+    settings.WEB_THREADS, settings.DRIVER_SLOTS = 10, 2
+    assert diagnosis.connections_needed({"main": 1, "drivers": 3}, has_bridge=True) == {
+        "web": 17,
+        "main": 8,
+        "drivers": 33,
+        "up": 1,
+        "bridge": 3,
+    }
+    verdict = diagnosis.connections()
+    assert (verdict.state, verdict.hint) == (diagnosis.OK, "")
+    assert verdict.text.startswith("37 of ")
+    # Machines that are known by their beats; one that is silent does not count.
+    for host in ("one", "two"):
+        ClusterBeatFactory(cluster="main", host=host)
+    ClusterBeatFactory(cluster="drivers", host="two")
+    ClusterBeatFactory(cluster="drivers", host="three", beat_at=timezone.now() - timedelta(minutes=5))
+    assert diagnosis.connections().text.startswith("63 of ")
+
+
+def test_too_few_connections_are_said_with_what_to_do(settings):
+    settings.WEB_THREADS = 200
+    verdict = diagnosis.connections()
+    assert verdict.state == diagnosis.WARNING
+    assert "web 207, main 8, drivers 11, up 1, bridge 0" in verdict.text
+    assert "raise max_connections" in verdict.hint
+    assert "WEB_THREADS" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "says"),
+    [
+        pytest.param({}, "ok", "1 switched on", id="fine"),
+        pytest.param({"next_fire_at": timezone.now() - timedelta(minutes=5)}, "failed", "1 overdue", id="overdue"),
+        pytest.param({"enabled": False, "firing_problem": "?"}, "warning", "1 set aside: “Rent”", id="set-aside"),
+        pytest.param({"enabled": False, "archived": True, "firing_problem": "?"}, "ok", "0 switched on", id="archived"),
+        pytest.param({"enabled": False, "next_fire_at": timezone.now() - timedelta(days=5)}, "ok", "0", id="off"),
+    ],
+)
+def test_reminders_that_are_not_fired_are_said(fields, state, says):
+    ReminderFactory.create(title="Rent", **fields)
+    verdict = diagnosis.reminders()
+    assert (verdict.state, says in verdict.text) == (state, True)
+
+
+def test_locks_need_room_for_the_lanes_of_other_machines_too():
+    assert diagnosis.locks().state == diagnosis.OK
+    DriverFactory.create(host="another", lanes=10_000_000, beat_at=timezone.now())
+    assert diagnosis.locks().state == diagnosis.FAILED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fault", "says"),
+    [
+        pytest.param(29, None, "what providers answered is stored", id="under way"),
+        pytest.param(
+            31, None, "result of 1 message, and nothing more is sent until it does: it would take it now", id="late"
+        ),
+        pytest.param(31, Fault(RESULTS), "until it does: No space left on device", id="full disk"),
+    ],
+)
+def test_doctor_says_why_results_are_not_stored(seconds: int, fault: Fault | None, says: str):
+    claimed_at = timezone.now() - timedelta(seconds=seconds)
+    target = RunTargetFactory.create(status="sending", claim_epoch=1, claimed_at=claimed_at)
+    if fault:
+        fault.begin()
+    verdict = diagnosis.results()
+    assert says in verdict.text
+    assert (verdict.state, bool(verdict.hint)) == ((diagnosis.FAILED, True) if seconds > 30 else (diagnosis.OK, False))
+    target.refresh_from_db()
+    assert (target.status, Activity.objects.count()) == ("sending", 0)

@@ -1,0 +1,3 @@
+"""People of the admin's tests, for the tests of notifications."""
+
+from tests.admin.conftest import colleague, operator, plain_static_files  # noqa: F401
