@@ -1,5 +1,8 @@
-"""Lists of recipients as people have them, pasted or in a file: an address per line, with a name before or after it
-if there is one, or CSV with a header. Pure."""
+"""Lists of recipients as people have them: pasted text, CSV and tables.
+
+`read` takes text with one address per line, or CSV with a header; `read_table` takes a table whose columns were guessed
+(`guess_layout`) or chosen by a person. Both name each line that cannot be used. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
-from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.addresses import PERSON, AddressError, guess_kind, normalise
 from reminders.models import Recipient
-from reminders.tables import MOST_COLUMNS
+from reminders.tables import MOST_COLUMNS, Table
 
 MOST_TAG = 60
 MOST_NAME = 200
@@ -24,6 +27,27 @@ MOST_TAGS = 50
 MOST_PIECES = 10
 NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
+ADDRESS, NAME, KIND, TAGS = COLUMNS
+FIELD, NOTHING = "field", ""
+#: rows that a guess looks at
+SAMPLE = 50
+#: of a phone number
+FEWEST_DIGITS = 6
+#: what people write above a column, without spaces and signs
+HEADINGS = {
+    **dict.fromkeys(
+        (
+            *("address", "phone", "phone_number", "phonenumber", "mobile", "mobile_number", "mobile_phone", "cell"),
+            *("whatsapp", "whatsapp_number", "number", "tel", "telephone", "telefon", "handy", "nummer", "telefono"),
+            *("e_mail", "email", "mail", "email_address", "e_mail_address", "mailbox"),
+            *("group_id", "jid", "linkedin", "linkedin_url", "profile", "profile_url"),
+        ),
+        ADDRESS,
+    ),
+    **dict.fromkeys(("name", "full_name", "fullname", "display_name", "group_name", "group", "contact"), NAME),
+    "kind": KIND,
+    **dict.fromkeys(("tags", "tag", "labels", "label"), TAGS),
+}
 # Where a cell may begin, with the blanks before its text: at the start, behind a separator, or behind white space that
 # has a tab or a line break in it. White space is read only from its beginning: from each tab it would be quadratic.
 CELL_BEGINS = r"((?:^|[;,|])\s*+|(?<!\s)[^\S\t\r\n]*+[\t\r\n]\s*+)"
@@ -193,3 +217,79 @@ def first_problems(problems: Sequence[str], most: int) -> list[str]:
     """What is shown of a long list of problems."""
     more = len(problems) - most
     return [*problems[:most], *([f"and {more} more"] if more > 0 else [])]
+
+
+# --- tables: which column is what ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What each column is used for, and whether the first row is a header."""
+
+    header: bool
+    uses: tuple[str, ...]
+
+
+def guess_layout(table: Table) -> Layout:
+    rows = [row for _, row in table.filled()][: SAMPLE + 1]
+    header = bool(rows) and not any(_looks_like_an_address(cell) for cell in rows[0])
+    counts = [sum(_looks_like_an_address(row[n]) for row in rows[header:] if n < len(row)) for n in range(table.width)]
+    uses = _by_heading(rows[0], table.width) if header else [NOTHING] * table.width
+    return Layout(header, tuple(_one_address(uses, counts)))
+
+
+def _looks_like_an_address(cell: str) -> bool:
+    """Also one that lacks its country code, or is mistyped: it is to be named as a problem, not taken for a heading."""
+    return guess_kind(cell) != PERSON or sum(map(str.isdigit, cell)) >= FEWEST_DIGITS
+
+
+def _by_heading(headings: Sequence[str], width: int) -> list[str]:
+    names = [field_name(heading) for heading in headings] + [""] * (width - len(headings))
+    return [HEADINGS.get(name, FIELD if name else NOTHING) for name in names]
+
+
+def _one_address(uses: list[str], counts: list[int]) -> list[str]:
+    """Of the columns that are called so, or else of all, the one with most addresses in it; then the rest is clear."""
+    called = [n for n, use in enumerate(uses) if use == ADDRESS] or list(range(len(uses)))
+    best = max(called, key=lambda n: counts[n], default=0)
+    uses = [FIELD if use == ADDRESS else use for use in uses]
+    uses[best] = ADDRESS
+    if NAME not in uses and FIELD not in uses and len(uses) > 1:
+        uses[0 if best else 1] = NAME  # a list without a header: a name and an address
+    return uses
+
+
+def column_headings(table: Table, layout: Layout) -> list[str]:
+    """What stands above each column, or its letterless name."""
+    first = next((row for _, row in table.filled()), []) if layout.header else []
+    texts = [cell.strip() for cell in first] + [""] * (table.width - len(first))
+    return [text or f"Column {n}" for n, text in enumerate(texts, start=1)]
+
+
+def column_keys(table: Table, layout: Layout) -> list[str]:
+    """What each column fills: a part of the recipient, an own field by its name, or nothing."""
+    result: list[str] = []
+    for n, (use, heading) in enumerate(zip(layout.uses, column_headings(table, layout)), start=1):
+        name = field_name(heading) or f"column_{n}"
+        taken = name in COLUMNS or name in result
+        result.append((f"{name}_{n}" if taken else name) if use == FIELD else use)
+    return result
+
+
+def read_table(table: Table, layout: Layout, defaults: Defaults) -> RecipientList:
+    """The recipients of a table. Columns with the same use are joined: first name and last name are a name."""
+    names = column_keys(table, layout)
+    rows = list(table.filled())[layout.header :]
+
+    def entry(number: int, row: list[str]) -> Entry:
+        return from_row(number, _joined(names, row), defaults)
+
+    return gathered(((number, " ".join(row), row) for number, row in rows), entry)
+
+
+def _joined(names: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    cells: dict[str, list[str]] = {}
+    for name, cell in zip(names, row):
+        if name and cell.strip():
+            cells.setdefault(name, []).append(cell.strip())
+    return {name: (";" if name == TAGS else " ").join(parts) for name, parts in cells.items()}

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from fanout.management.base import BadInput
-from reminders import columns, erasure, imports, tables
+from reminders import erasure, imports, tables
 
 PROBLEMS_SHOWN = 10
 
@@ -19,7 +19,7 @@ def read(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -> imports.R
         table = tables.read(Path(path).read_bytes())
     except (OSError, tables.UnusableFile) as problem:
         raise BadInput(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    return erasure.refuse(columns.entries(table, columns.guess(table), defaults))
+    return erasure.refuse(imports.read_table(table, imports.guess_layout(table), defaults))
 
 
 def text_of(path: str) -> str:
