@@ -1,23 +1,30 @@
-"""Files of a reminder's parts, from the admin and the shell alike: how large, of what type, stored once, and shown."""
+"""Files of a reminder's parts: which are accepted, how they are stored, and the links by which gateways fetch them."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import mimetypes
+import time
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.core import signing
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 
-from accounts.channels.base import CaptionedAudio, Channel
+from accounts.channels.base import CaptionedAudio, Channel, Media
 from reminders.models import MediaFile, ReminderMessage
 
 Kind = ReminderMessage.Kind
 MB = 1024 * 1024
 MOST_MB = 100
+LINK_SALT = "crier.media"
+DAY = 86_400
+CACHE_SECONDS = 3_600
 
 #: what recipients' apps can show, and how large they take it
 TYPES: dict[str, tuple[tuple[str, ...], int]] = {
@@ -138,3 +145,37 @@ def answer_with(media: MediaFile, mime: str, *, download: bool) -> HttpResponse:
         answer = HttpResponse(file.read(), content_type=mime)
     answer["Content-Disposition"] = content_disposition_header(download, media.filename) or "inline"
     return answer
+
+
+# --- links ----------------------------------------------------------------------------------------------------
+# A gateway fetches a file itself under such a link, so that the file does not travel inside every message. A link is
+# signed, holds for one file, and expires. It is the same all day long: a gateway that caches fetches it once.
+
+
+class NoSuchFile(LookupError):
+    """The link is not ours, has expired, or its file is gone."""
+
+
+def link_url(media: Media) -> str | None:
+    """None while the site has no public address: then the file goes into the message."""
+    if not settings.PUBLIC_URL:
+        return None
+    return f"{settings.PUBLIC_URL}/files/{link_token(media.sha256, time.time())}"
+
+
+def link_token(sha256: str, now: float) -> str:
+    """Valid until the end of tomorrow (UTC), so that no run outlives its links."""
+    until = (math.floor(now / DAY) + 2) * DAY
+    return signing.Signer(salt=LINK_SALT).sign_object([sha256, until])
+
+
+def linked_file(token: str, now: datetime) -> MediaFile:
+    """Raises NoSuchFile."""
+    try:
+        sha256, until = signing.Signer(salt=LINK_SALT).unsign_object(token)
+    except (signing.BadSignature, ValueError):
+        raise NoSuchFile from None
+    file = MediaFile.objects.filter(sha256=sha256).first() if now.timestamp() < until else None
+    if file is None:
+        raise NoSuchFile
+    return file

@@ -7,7 +7,7 @@ from typing import Any
 
 from fanout.ops import csv_cells
 from reminders.models import Suppression
-from reminders.suppression_lists import COLUMNS
+from reminders.suppressions import COLUMNS
 
 FIELDS = (*COLUMNS[:-1], "added_by__username")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reminders import suppression_lists
+from reminders import suppressions
 from reminders.models import Suppression
 from reminders.suppressions import New, holding, lift, suppress, suppress_all
 from tests.factories import SuppressionFactory, UserFactory
@@ -75,8 +75,8 @@ def test_lifting_says_whom() -> None:
 # --- lists ------------------------------------------------------------------------------------------------
 
 
-def read(text: str) -> suppression_lists.SuppressionList:
-    return suppression_lists.read(text, None, NOW)
+def read(text: str) -> suppressions.SuppressionList:
+    return suppressions.read_list(text, None, NOW)
 
 
 def test_an_address_per_line_in_any_spelling() -> None:

@@ -39,7 +39,7 @@ from fanout.admin.reminders.words import PART as PART_OF_WORDS
 from fanout.inbound import bounce_mails, opt_out, reply_mails, webhooks
 from fanout.ops import csv_cells
 from fanout.rules import message_ids
-from reminders import imports, placeholders, schedule, suppression_lists, tables
+from reminders import imports, placeholders, schedule, suppressions, tables
 from reminders.models import MOST_TEXT
 from tests.security import world as worlds
 from tests.security.test_permission_matrix import client_of
@@ -209,8 +209,8 @@ READERS: dict[str, Reader] = {
     "cell of an import": imports.unguarded,
     "cell of an export": csv_cells.cell,
     "exact cell": csv_cells.exact_cell,
-    "suppressions": lambda text: suppression_lists.read(text, None, timezone.now()),
-    "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
+    "suppressions": lambda text: suppressions.read_list(text, None, timezone.now()),
+    "suppressions with header": lambda text: suppressions.read_list(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
     "opt-out": opt_out.is_opt_out,
     "own words": mail.own_words,
@@ -300,7 +300,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
     "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),
-    "reminders/suppression_lists.py": ("suppressions", "suppressions with header"),
+    "reminders/suppressions.py": ("suppressions", "suppressions with header"),
     "reminders/tables.py": ("table", "file"),
     "reminders/wording.py": ("doubled braces",),
 }

@@ -15,7 +15,7 @@ from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.management import lists
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 from fanout.ops import list_changes, suppression_export
-from reminders import imports, suppression_lists, suppressions
+from reminders import imports, suppressions
 from reminders.models import Suppression
 
 LONGEST_DAYS = 36_500
@@ -64,7 +64,7 @@ class Command(CrierCommand):
 
     def load(self, options: dict[str, Any]) -> None:
         now = timezone.now()
-        listed = suppression_lists.read(lists.text_of(options["file"]), None, now)
+        listed = suppressions.read_list(lists.text_of(options["file"]), None, now)
         if listed.problems and not options["skip_invalid"]:
             shown = "; ".join(imports.first_problems(listed.problems, lists.PROBLEMS_SHOWN))
             raise BadInput(f"{len(listed.problems)} unusable lines ({shown}); nothing was changed.")
@@ -77,7 +77,7 @@ class Command(CrierCommand):
             count = to_file(Path(options["out"]))
             self.answer({"suppressions": count, "file": options["out"]}, f"{count} suppressions exported.")
         elif self.as_json:
-            rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in suppression_export.rows()]
+            rows = [dict(zip(suppressions.COLUMNS, row)) for row in suppression_export.rows()]
             self.answer({"suppressions": rows})
         else:
             out = sys.stdout if self._called_from_command_line else self.stdout
