@@ -12,10 +12,9 @@ from accounts.addresses import GROUP, PERSON, AddressError, normalise
 from accounts.channels.base import Contact, Group
 from accounts.channels.registry import channel
 from accounts.models import Account
-from reminders.group_tags import tag_members
-from reminders.imports import MOST_NAME, Entry
+from reminders.imports import MOST_NAME, MOST_TAG, Entry
 from reminders.models import Membership, Recipient
-from reminders.targets import BATCH, store_recipients
+from reminders.targets import BATCH, add_tag, remove_tag, store_recipients
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Syn
         _remember(account, recipients, listed, now)
         gone = _mark_gone(account, recipients, now)
         if channel(account.channel).pairs:
-            tag_members(account)
+            _tag_members(account)
         return Synchronised(added, renamed, gone)
 
 
@@ -114,3 +113,22 @@ def _remember(account: Account, recipients: list[Recipient], listed: dict[str, G
 def _mark_gone(account: Account, recipients: list[Recipient], now: datetime) -> int:
     present = Membership.objects.filter(account=account, gone_at=None)
     return present.exclude(recipient__in=recipients).update(gone_at=now)
+
+
+def _tag_members(account: Account) -> None:
+    """Every group that the account is in has its tag, and no other."""
+    tag = _tag_of(account)
+    own = Recipient.objects.filter(owner=account.owner_id)
+    listed = own.filter(memberships__account=account).values_list("tags", flat=True)
+    former = {one for several in listed for one in several}
+    members = own.filter(memberships__account=account, memberships__gone_at=None).values("pk")
+    for old in former:
+        if old.startswith(f"#{account.pk} "):
+            stale = own.filter(tags__contains=[old])
+            remove_tag(stale if old != tag else stale.exclude(pk__in=members), old)
+    add_tag(own.filter(pk__in=members), tag)
+
+
+def _tag_of(account: Account) -> str:
+    """With the account's number in front: its label may change, and another account may have the same."""
+    return f"#{account.pk} {account.label}"[:MOST_TAG]

@@ -1,27 +1,47 @@
-"""The recipients of a list or a tag become a reminder's targets, from the admin and the shell alike."""
+"""Recipients and the targets of a reminder: stored from a list, tagged, chosen, and shared among its senders.
+
+The admin and the commands call the same functions.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, transaction
-from django.db.models import BigIntegerField, BooleanField, Count, F, Field, Func, Max, Q, QuerySet, TextField, Value
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    CharField,
+    Count,
+    F,
+    Field,
+    Func,
+    Max,
+    Q,
+    QuerySet,
+    TextField,
+    Value,
+)
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from accounts import access
 from accounts.channels.base import PLURAL_OF_KIND
+from accounts.channels.registry import channel
 from accounts.models import Account
 from reminders.erasure import without_erased
-from reminders.imports import Entry
+from reminders.imports import MOST_TAG, Entry
 from reminders.models import Recipient, Reminder
-from reminders.senders import able_to_reach
 
 #: rows that one statement of Django's own writes
 BATCH = 2_000
+TAGS = ArrayField(CharField(max_length=MOST_TAG))
+#: recipients that are looked at for a count; an administrator's list may be long
+COUNTED = 10_000
 
 
 def among(column: str, values: Sequence[Any], field: Field[Any, Any]) -> Func:
@@ -187,3 +207,68 @@ def what_they_reach(accounts: Sequence[Account]) -> str:
     words = " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in kinds)
     names = " and ".join(f"{account} ({account.channel})" for account in accounts)
     return f"{names} {'sends' if len(accounts) == 1 else 'send'} to {words} only"
+
+
+# --- which sender reaches whom --------------------------------------------------------------------------------
+# Each target goes through an account whose channel reaches its kind of address; accounts with equal reach take turns.
+
+
+def able_to_reach(kind: str, accounts: Sequence[Account]) -> tuple[int, ...]:
+    """The accounts, by their place, that take turns for a kind of address: active ones, where one reaches it."""
+    able = [n for n, account in enumerate(accounts) if channel(account.channel).reaches(kind)]
+    return tuple(n for n in able if accounts[n].status == Account.Status.ACTIVE) or tuple(able)
+
+
+def turns(kinds: Iterable[str], accounts: Sequence[Account]) -> list[int | None]:
+    """Whose turn each target is, by the account's place; None where no account reaches it."""
+    reaches: dict[str, tuple[int, ...]] = {}
+    had: Counter[tuple[int, ...]] = Counter()
+    order: list[int | None] = []
+    for kind in kinds:
+        if kind not in reaches:
+            reaches[kind] = able_to_reach(kind, accounts)
+        able = reaches[kind]
+        order.append(able[had[able] % len(able)] if able else None)
+        had[able] += 1
+    return order
+
+
+def shares(kinds: Mapping[str, int], accounts: Sequence[Account]) -> list[int]:
+    """How many targets each account gets, where there are so many of each kind: as many as `turns` gives it."""
+    totals: Counter[tuple[int, ...]] = Counter()
+    for kind, count in kinds.items():
+        totals[able_to_reach(kind, accounts)] += count
+    each = [0] * len(accounts)
+    for able, total in totals.items():
+        for turn, n in enumerate(able):
+            each[n] += (total - turn + len(able) - 1) // len(able)
+    return each
+
+
+# --- tags -----------------------------------------------------------------------------------------------------
+
+
+def _with_tag(tag: str) -> Func:
+    return Func(F("tags"), Value(tag, CharField(max_length=MOST_TAG)), function="array_append", output_field=TAGS)
+
+
+def _without_tag(tag: str) -> Func:
+    return Func(F("tags"), Value(tag, CharField(max_length=MOST_TAG)), function="array_remove", output_field=TAGS)
+
+
+def add_tag(recipients: QuerySet[Recipient], tag: str) -> int:
+    """How many had not got it yet."""
+    return recipients.exclude(tags__contains=[tag]).update(tags=_with_tag(tag))
+
+
+def remove_tag(recipients: QuerySet[Recipient], tag: str) -> int:
+    """How many had it."""
+    return recipients.filter(tags__contains=[tag]).update(tags=_without_tag(tag))
+
+
+def tag_counts(recipients: QuerySet[Recipient]) -> dict[str, int]:
+    """Tags of the first recipients, by their names, and how many have each."""
+    some = Recipient.objects.filter(pk__in=recipients.order_by().values("pk")[:COUNTED])
+    each = some.order_by().annotate(tag=Func("tags", function="unnest", output_field=CharField()))
+    rows = each.values("tag").annotate(n=Count("pk")).order_by(Lower("tag"))
+    return dict(rows.values_list("tag", "n"))

@@ -25,8 +25,7 @@ from fanout.plans.owed import AccountPlan, CapOn, DailyCap, Queued, Work
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
-from reminders.senders import shares
-from reminders.targets import count_kinds
+from reminders.targets import count_kinds, shares
 from reminders.window import local_day_bounds
 
 #: what a provider takes to answer while nothing of the account has been measured

@@ -14,8 +14,7 @@ from fanout.plans.lane_work import LaneWork
 from fanout.plans.owed import Queued, Work
 from fanout.plans.queue import account_plans, new_share
 from reminders.models import Recipient, Reminder
-from reminders.senders import shares
-from reminders.targets import count_kinds
+from reminders.targets import count_kinds, shares
 from reminders.window import Window
 
 # How many of a draft's persons are new chats of an account; asked only where those have limits.

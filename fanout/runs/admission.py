@@ -16,7 +16,7 @@ from fanout.plans.planning import PlannedTarget
 from fanout.rules import gates
 from fanout.rules.follow_ups import Person, not_admitted, without_number
 from fanout.runs import follow_ups
-from reminders.senders import turns
+from reminders.targets import turns
 
 # Whoever edits the reminder while a large run is being prepared moves positions: those whom the run has already are
 # recognised by who they are.

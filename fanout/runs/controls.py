@@ -24,7 +24,7 @@ from fanout.lanes.poke import lock_lanes
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, PauseReason, Run
 from fanout.runs import firing, preparing, texts, transitions
-from reminders import usable
+from reminders import readiness
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
@@ -50,7 +50,7 @@ def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = No
     access.require(user, reminder)
     if reminder.archived:
         return Answer(False, "This reminder is archived: restore it first.")
-    if problem := usable.problem(reminder, user):
+    if problem := readiness.rights_problem(reminder, user):
         return Answer(False, problem)
     run = firing.make_run(reminder, at or now, now, actor=user)
     if run is None:

@@ -26,7 +26,7 @@ from fanout.plans.queue import account_plans
 from fanout.runs import transitions
 from fanout.runs.admission import admitted, note_refused
 from fanout.runs.freezing import freeze
-from reminders import placeholders, usable
+from reminders import placeholders, readiness
 from reminders.models import MessagePart, Reminder
 from reminders.moments import closing_time, duration, moment, wall_clock
 
@@ -344,7 +344,7 @@ def reason_to_skip(reminder: Reminder) -> str:
         account = senders[0]
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
-    if problem := usable.problem(reminder, reminder.owner):
+    if problem := readiness.rights_problem(reminder, reminder.owner):
         return f"Its owner may not send this any more. {problem}"
     if not reminder.targets.exists():
         return "The reminder has no targets."

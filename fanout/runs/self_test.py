@@ -18,7 +18,7 @@ from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing, texts
 from fanout.runs.controls import Answer
 from fanout.runs.why import why_run
-from reminders import erasure, placeholders, senders, suppressions, usable
+from reminders import erasure, placeholders, readiness, suppressions, targets
 from reminders.models import Recipient, Reminder, ReminderMessage, Suppression
 from reminders.moments import wall_clock
 from reminders.targets import what_they_reach
@@ -30,7 +30,7 @@ ACCOUNT_TEXT = "This is a test message from Crier. The account works."
 
 def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Answer:
     access.require(user, reminder)
-    if refusal := usable.problem(reminder, user):
+    if refusal := readiness.rights_problem(reminder, user):
         return Answer(False, refusal)
     try:
         kind = guess_kind(address)
@@ -85,7 +85,7 @@ def _account_reminder(account: Account) -> Reminder:
 def _sender(reminder: Reminder, kind: str) -> Account:
     """The first of its senders that reaches the address."""
     accounts = reminder.senders
-    able = senders.able_to_reach(kind, accounts)
+    able = targets.able_to_reach(kind, accounts)
     return accounts[able[0]] if able else accounts[0]
 
 
@@ -100,7 +100,7 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str, now: 
         return f"{address} is suppressed: nobody writes to it. Test with another address, or lift the suppression."
     if sender.status != sender.Status.ACTIVE:
         return f"The account {sender} is {sender.status}: reactivate it first."
-    return senders.problem(reminder.owner, [sender], (), reminder.subject)
+    return readiness.senders_problem(reminder.owner, [sender], (), reminder.subject)
 
 
 def _recipient(user: Any, kind: str, address: str) -> Recipient:

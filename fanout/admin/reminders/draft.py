@@ -23,11 +23,10 @@ from fanout.plans.lane_work import LaneWork
 from fanout.plans.outlook import owed_at
 from fanout.plans.reminder_forecast import CountNew, draft_lanes, forecast_draft
 from reminders import schedule
-from reminders.drafts import missing, missing_in_words
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
-from reminders.senders import able_to_reach, subject_problem
-from reminders.targets import what_they_reach
+from reminders.readiness import missing, missing_in_words, subject_problem
+from reminders.targets import able_to_reach, what_they_reach
 from reminders.window import Window, window_error
 
 PART = re.compile(r"(messages-\d{1,4})-kind")

@@ -26,9 +26,9 @@ from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.chosen import MOST_PROBLEMS, PROBLEMS_SHOWN, Chosen, read_list, split_tags
 from fanout.admin.reminders.draft import written_parts
 from fanout.admin.reminders.words import Words
-from reminders import erasure, imports, media, schedule, senders, tables
-from reminders.drafts import missing, missing_in_words
+from reminders import erasure, imports, media, readiness, schedule, tables, targets
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
+from reminders.readiness import missing, missing_in_words
 from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
 
 #: Channels that can ask people to connect.
@@ -295,21 +295,21 @@ class ReminderForm(OwnedForm):
         for name in ("paste", "list_file"):
             if (entries := self.cleaned_data.get(name)) and (problem := unreachable_error(accounts, entries)):
                 self.add_error(name, problem)
-        unreached = [e for e in self.cleaned_data.get("chosen") or () if not senders.able_to_reach(e.kind, accounts)]
+        unreached = [e for e in self.cleaned_data.get("chosen") or () if not targets.able_to_reach(e.kind, accounts)]
         if unreached:
             who = ", ".join(entry.name or entry.address for entry in unreached[:PROBLEMS_SHOWN])
             self.add_error("paste", f"{what_they_reach(accounts)}: take out {who}.")
-        if problem := senders.subject_problem(accounts, self.instance.subject):
+        if problem := readiness.subject_problem(accounts, self.instance.subject):
             self.add_error("subject", problem)
-        elif problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
+        elif problem := readiness.senders_problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
 
     def _choose_action(self, account: Account) -> None:
         connects = bool(self.cleaned_data.get("connect"))
-        if connects and (problem := senders.connect_problem(account)):
+        if connects and (problem := readiness.connect_problem(account)):
             self.add_error("connect", problem)
         else:
-            self.instance.action = senders.action(account, connects, self.instance.action)
+            self.instance.action = readiness.action_through(account, connects, self.instance.action)
 
     def _check_lateness(self) -> None:
         if self.cleaned_data.get("even_if_late"):

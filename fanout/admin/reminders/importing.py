@@ -23,7 +23,7 @@ from django.utils.http import urlencode
 from accounts.inputs import counted
 from fanout.admin.base import choosable
 from fanout.ops import list_changes
-from reminders import erasure, imports, suppressions, tables, tags
+from reminders import erasure, imports, suppressions, tables, targets
 from reminders.models import Recipient, Suppression
 
 SALT = "crier.import"
@@ -246,7 +246,7 @@ def _imported(request: HttpRequest, choices: ColumnsForm) -> HttpResponse:
     added = list_changes.import_recipients(listed.entries, request.user, request.user, timezone.now(), data["team"])
     present = _present(request.user, [entry.address for entry in listed.entries])
     for tag in data["tags"] if data["tag_present"] else ():
-        tags.add(present, tag)
+        targets.add_tag(present, tag)
     messages.success(request, _result(added, listed))
     query = urlencode({"tag": data["tags"][0]}) if data["tags"] else ""
     return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{query}".rstrip("?"))

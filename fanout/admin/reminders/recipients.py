@@ -39,7 +39,7 @@ from fanout.admin.reminders.own_fields import RowsField
 from fanout.models.trail_entry import note
 from fanout.ops import recipient_export
 from fanout.runs import archiving
-from reminders import erasure, suppressions, tags
+from reminders import erasure, suppressions, targets
 from reminders.models import MediaFile, Membership, Recipient, Suppression
 
 MOST_RESULTS = 20
@@ -98,7 +98,7 @@ class TagFilter(admin.SimpleListFilter):
     parameter_name = "tag"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        counts = tags.counts(model_admin.get_queryset(request))
+        counts = targets.tag_counts(model_admin.get_queryset(request))
         most = set(sorted(counts, key=lambda tag: -counts[tag])[:MOST_TAGS])
         most |= {chosen} if (chosen := request.GET.get(self.parameter_name)) else set()
         return [(tag, f"{tag} ({counts.get(tag, 0):,})") for tag in sorted(most, key=str.lower)]
