@@ -14,7 +14,7 @@ from collections.abc import Callable
 from django.db import DatabaseError, connection
 
 from config.problems import migrations_left
-from config.web_threads import App, Receive, Scope, Send, answer, light
+from config.web import App, Receive, Scope, Send, answer, light
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 
 log = logging.getLogger("crier.health")

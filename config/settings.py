@@ -74,7 +74,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "config.idle.IdleLimit",
+    "config.logins.IdleLimit",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -89,7 +89,7 @@ MIDDLEWARE = [
     # Last, so that it sees the answer of a refused login.
     "axes.middleware.AxesMiddleware",
     # The very last: keeps all of them on one thread.
-    "config.web_threads.stay_on_thread",
+    "config.web.stay_on_thread",
 ]
 
 # Requests that one web process works on at the same time; each thread has a database connection.
@@ -121,7 +121,7 @@ DATABASES = {
     "default": environ.Env.db_url_config(DATABASE_URL)
     # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh
     # connection per task the broker does a quarter of the work. Never add OPTIONS["pool"]: the forked
-    # workers of a cluster share it and stall. In a web process the threads are the pool (config.web_threads).
+    # workers of a cluster share it and stall. In a web process the threads are the pool (config.web).
     | {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 }
 DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"crier:{os.getpid()}"
@@ -136,7 +136,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator": {},
     }.items()
 ]
-# Who does nothing for twelve hours logs in again; every page counts (config.idle), an open stream does not.
+# Who does nothing for twelve hours logs in again; every page counts (config.logins), an open stream does not.
 SESSION_COOKIE_AGE = 12 * 60 * 60
 LOGIN_URL = "admin:login"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
@@ -144,8 +144,8 @@ AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contri
 # elsewhere), 25 for a name, and 25 from an address.
 AXES_FAILURE_LIMIT = 5
 LOCKOUT_CEILINGS = (AXES_FAILURE_LIMIT, 25, 25)
-AXES_HANDLER = "config.lockout.Handler"
-AXES_CLIENT_IP_CALLABLE = "config.proxies.client_address"
+AXES_HANDLER = "config.logins.LockoutHandler"
+AXES_CLIENT_IP_CALLABLE = "config.web.client_address"
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "username", "ip_address"]
 AXES_RESET_ON_SUCCESS = True

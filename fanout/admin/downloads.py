@@ -9,7 +9,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 from django.http import HttpRequest, StreamingHttpResponse
 
-from config.web_threads import downloads
+from config.web import downloads
 
 LINES_AT_ONCE = 500
 

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
 from accounts.inputs import as_id, as_ids
-from config.web_threads import light
+from config.web import light
 from fanout.admin import bell, stream
 from fanout.models import Notification, Run
 from reminders.media import answer_with

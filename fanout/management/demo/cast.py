@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.models import Account, DailyLimit
-from config.demo_logins import LOGINS
+from config.logins import DEMO_LOGINS
 from fanout.lanes import accounts
 from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
@@ -79,7 +79,7 @@ def _user(name: str, **flags: bool) -> Any:
     users = get_user_model().objects
     user = users.filter(username=name).first()
     # A password that somebody changed stays changed.
-    return user or users.create_user(name, f"{name}@example.com", dict(LOGINS)[name], **flags)
+    return user or users.create_user(name, f"{name}@example.com", dict(DEMO_LOGINS)[name], **flags)
 
 
 # --- accounts ---------------------------------------------------------------------------------------------
