@@ -2,7 +2,7 @@
 
 A person fills in the reminder form, the reminder becomes due, a driver claims the recipient, the provider is called,
 the answer is recorded, and the run's page shows it. Each step names the code that does it; docs/flow.md describes the
-same path with all its exceptions. Everything is real (admin, PostgreSQL, SQL, driver, lane) except two things: the clock
+same path with all its exceptions. Everything is real (admin, PostgreSQL, driver, lane) except two things: the clock
 is virtual, so that waiting takes no time, and the provider is the sandbox, which keeps a book of what it delivered.
 """
 
