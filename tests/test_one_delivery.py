@@ -73,7 +73,7 @@ def client(stage: Stage, settings: Any) -> Client:
 def test_one_delivery(stage: Stage, client: Client) -> None:
     account = stage.account(label="Events line")
 
-    # 1. An hour before it is due, an operator fills in the form (fanout/admin/reminders). The form turns the pasted
+    # 1. An hour before it is due, an operator fills in the form (fanout/admin). The form turns the pasted
     #    line into a recipient (reminders/imports.py, reminders/targets.py), checks that the reminder can be sent
     #    (reminders/readiness.py, reminders/wording.py) and computes when it fires (reminders/schedule.py).
     with time_machine.travel(MONDAY - timedelta(hours=1), tick=False):
@@ -132,7 +132,7 @@ def test_one_delivery(stage: Stage, client: Client) -> None:
     assert Notification.objects.get(run=run).user == stage.user
     assert LaneState.objects.get(account=account).due_at is None
 
-    # 7. The operator sees it on the run's page (fanout/admin/runs).
+    # 7. The operator sees it on the run's page (fanout/admin).
     with time_machine.travel(stage.now, tick=False):
         page = client.get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
     words = " ".join(re.sub("<[^>]+>", " ", page).split())
