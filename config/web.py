@@ -59,9 +59,9 @@ BUSY = "Crier has too many requests to answer at the moment. Try again in a few 
 GONE: Message = {"type": "http.disconnect"}
 
 MB = 1024 * 1024
-#: enough for every form without files, and for a bounced mail
+#: limit without a login: enough for every form without files, and for a bounced mail
 FOR_ANYBODY = 8 * MB
-#: files of a reminder's parts come together
+#: files that one form uploads: those of a reminder's parts come together
 FILES_AT_ONCE = 4
 
 
@@ -69,11 +69,11 @@ FILES_AT_ONCE = 4
 
 
 class TooLarge(Exception):
-    """The body is longer than this sender's may be."""
+    """The body is longer than this client may send."""
 
 
 class BoundedBodies:
-    """Around the web application: a body that is too long is refused before it is stored anywhere."""
+    """ASGI layer that refuses a body that is too long before it is stored."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -96,7 +96,7 @@ class BoundedBodies:
         await self._bounded(scope, receive, send, most)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
-        """A body without a length, or with a wrong one, is counted as it comes."""
+        """Count the body as it arrives: its length may be missing or wrong."""
         came = 0
 
         async def counted() -> Message:
@@ -220,7 +220,7 @@ downloads = Threads(DOWNLOAD_THREADS, "download")
 
 
 class BoundedRequests:
-    """Around Django's application: gives every request a thread, or refuses it."""
+    """ASGI layer that gives every request a thread, or refuses it."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -265,7 +265,7 @@ class BoundedRequests:
 
 
 class Turn(Executor):
-    """A request's time on a thread. asgiref calls `submit` for everything of the request that may block."""
+    """A request's time on a thread. asgiref calls `submit` for everything that may block."""
 
     def __init__(self, threads: Threads, address: str) -> None:
         self.threads = threads
@@ -304,7 +304,7 @@ class Turn(Executor):
         return has_left
 
     def end(self) -> None:
-        """Let the next request have the thread. What is left of this one runs between the calls of that one."""
+        """Give the thread to the next request. The rest of this one runs between the calls of that one."""
         if self.thread is not None and not self.ended:
             self.ended = True
             self.threads.give_back(self.thread)
@@ -316,8 +316,8 @@ class Turn(Executor):
 
 
 def stay_on_thread(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A middleware that only works synchronously, and so do those around it: the whole chain then runs on the thread in
-    one go. Otherwise each of them would be a trip from the event loop to the thread and back, 23 for a page."""
+    """Make the middleware chain synchronous, so that it runs on the thread in one go. Otherwise each middleware would
+    be a trip from the event loop to the thread and back, 23 for a page."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         return get_response(request)
@@ -334,15 +334,15 @@ def _address(scope: Scope) -> str:
 
 
 def client_address(request: HttpRequest) -> str:
-    """The address that the request came from; for lockouts and for records of who did what."""
+    """Return the address that the request came from, for lockouts and the audit trail."""
     return address_behind_proxies(request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", ""))
 
 
 def address_behind_proxies(address: str, forwarded_for: str) -> str:
-    """The client's address, from that of the connection and what X-Forwarded-For says.
+    """Return the client's address, from that of the connection and X-Forwarded-For.
 
-    Each proxy adds the address it was asked from at the right. So, from the right: the first that is not one of our
-    proxies is the client; everything left of it came from the client itself.
+    Each proxy appends the address that called it. So, from the right, the first address that is not one of our proxies
+    is the client; everything left of it is the client's own claim.
     """
     forwarded = forwarded_for.split(",")
     while _is_proxy(address) and forwarded and _is_address(before := forwarded.pop().strip()):
@@ -366,7 +366,7 @@ def _is_address(text: str) -> bool:
 
 
 async def answer(send: Send, status: int, text: str, kind: str = "text/plain; charset=utf-8", **headers: str) -> None:
-    """Send a whole answer that needs no Django."""
+    """Send a complete response without Django."""
     body = text.encode()
     named = {"content_type": kind, "content_length": str(len(body)), "cache_control": "no-store"}
     named |= {"x_content_type_options": "nosniff"} | headers

@@ -23,18 +23,18 @@ from reminders.targets import BATCH, able_to_reach
 
 P = TypeVar("P", ReminderMessage, ReplyPart)
 
-#: what a reminder needs before it can fire by itself
+#: what a reminder may lack
 NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
 
 
 def missing(parts: int, people: int, timed: bool) -> list[str]:
-    """What a reminder lacks before it can fire by itself."""
+    """Return what a reminder lacks before it can fire by itself."""
     has = {NO_MESSAGE: parts, NOBODY: people, NO_TIME: timed}
     return [what for what, there in has.items() if not there]
 
 
 def missing_in_words(missing: Sequence[str]) -> str:
-    """ "It has no message and no time yet."; empty where nothing is missing."""
+    """Return for example "It has no message and no time yet.", or nothing."""
     return f"It has {get_text_list(list(missing), 'and')} yet." if missing else ""
 
 
@@ -42,7 +42,7 @@ def missing_in_words(missing: Sequence[str]) -> str:
 
 
 def senders_problem(owner: Any, accounts: Sequence[Account], kinds: Collection[str], subject: str) -> str:
-    """Why these accounts cannot send the reminder, in a sentence; empty when they can."""
+    """Return why these accounts cannot send the reminder, or nothing."""
     wanted = Account.objects.filter(pk__in=[account.pk for account in accounts])
     usable = set(access.visible(owner, wanted))
     for account in accounts:
@@ -57,14 +57,14 @@ def senders_problem(owner: Any, accounts: Sequence[Account], kinds: Collection[s
 
 
 def connect_problem(account: Account) -> str:
-    """Why a reminder through this account cannot ask people to connect; empty when it can."""
+    """Return why a reminder through this account cannot send connection requests, or nothing."""
     described = channel(account.channel)
     can = Action.CONNECTION_REQUEST in described.actions
     return "" if can else f"{account} ({described.label}) sends no connection requests."
 
 
 def action_through(account: Account, connects: bool, before: str) -> str:
-    """What a reminder through this account counts as; one that no longer connects is the channel's own action again."""
+    """Return the action of a reminder through this account; the channel's own if it no longer connects."""
     described = channel(account.channel)
     if connects:
         return Action.CONNECTION_REQUEST
@@ -80,7 +80,7 @@ def subject_problem(accounts: Sequence[Account], subject: str) -> str:
 
 
 def rights_problem(reminder: Reminder, user: Any) -> str:
-    """The sentence for a reminder with something in it that the person may not use; nothing where they may use it all.
+    """Return a sentence if the reminder has accounts, files or recipients that the person may not use, or nothing.
 
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
     """
@@ -104,20 +104,20 @@ def _recipients_problem(reminder: Reminder, user: Any) -> str:
 
 
 def not_heard(reminder: Reminder) -> str:
-    """A warning, in a sentence; nothing where all is well, or where replies change nothing."""
+    """Return a warning if the reminder relies on replies that its accounts do not receive, or nothing."""
     needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": reminder.follow_up}
     counts_on = [what for what, so in needs.items() if so]
     deaf = [account.label for account in reminder.senders if not hears(account)]
     if not counts_on or not deaf:
         return ""
     return (
-        f"{counts_on[0]} replies, and Crier hears none that come to {', '.join(deaf)}. "
+        f"{counts_on[0]} replies, and Crier receives none for {', '.join(deaf)}. "
         "Have their mailbox read by ingest_bounces: “When mail bounces” in docs/operations.md says how."
     )
 
 
 def hears(account: Account) -> bool:
-    """Replies come by its provider's webhook; those to a mailbox where somebody reads it for us (`ingest_bounces`)."""
+    """Return whether replies arrive: by the provider's webhook, or from a mailbox that `ingest_bounces` reads."""
     described = channel(account.channel)
     return described.inbound or (described.reaches(MAILBOX) and mailbox_is_read())
 
@@ -131,7 +131,7 @@ def mailbox_is_read() -> bool:
 
 @transaction.atomic
 def duplicate(reminder: Reminder, owner: Any) -> Reminder:
-    """A copy that is off and belongs to this person."""
+    """Return a copy with parts, senders and targets that is off and belongs to this person."""
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, owner
     copy.next_fire_at, copy.archived = None, False

@@ -26,8 +26,8 @@ COLUMNS = ("address", "reason", "source", "detail", "created_at", "expires_at", 
 MOST_DETAIL = 500
 UNSUBSCRIBE_SALT = "crier.unsubscribe"
 
-# One that holds at least as long keeps its reason; one that has expired, or would earlier, gives way. Sorted, so that
-# two who suppress the same addresses do not wait for each other in a circle.
+# A suppression that lasts at least as long keeps its reason; an expired or shorter one is replaced. Sorted, so that two
+# statements with the same addresses cannot deadlock.
 INTO = """
 INSERT INTO reminders_suppression AS s (address, reason, source, detail, created_at, expires_at, added_by_id)
 SELECT DISTINCT ON (n.address) n.address, n.reason, n.source, n.detail, n.at, n.expires_at, n.added_by
@@ -64,12 +64,12 @@ class New:
 
 
 def suppress(new: New) -> bool:
-    """Whether that changed anything: an address that is suppressed for as long already keeps its reason."""
+    """Suppress an address; return whether it changed anything. One that is suppressed for as long keeps its reason."""
     return suppress_all([new]) == 1
 
 
 def suppress_all(news: Sequence[New]) -> int:
-    """How many of them changed anything."""
+    """Suppress addresses; return how many were changed."""
     return sum(_write(news[start : start + CHUNK]) for start in range(0, len(news), CHUNK))
 
 
@@ -80,17 +80,17 @@ def _write(news: Sequence[New]) -> int:
 
 
 def holding(now: datetime) -> Q:
-    """Those that have not expired: the others hold nobody back."""
+    """Return the condition for suppressions that have not expired."""
     return Q(expires_at=None) | Q(expires_at__gt=now)
 
 
 def is_suppressed(now: datetime, address: str = "address") -> Exists:
-    """Of the rows of a query: whether a suppression holds for the address in this column."""
+    """Return a condition for the rows of a query: a suppression holds for the address in this column."""
     return Exists(Suppression.objects.filter(holding(now), address=OuterRef(address)))
 
 
 def lift(addresses: Iterable[str]) -> list[str]:
-    """Those of them that were on the list and are not any more."""
+    """Remove suppressions; return the addresses that had one."""
     rows = Suppression.objects.filter(address__in=list(addresses))
     lifted = list(rows.values_list("address", flat=True))
     rows.delete()
@@ -102,14 +102,14 @@ def lift(addresses: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class SuppressionList:
-    """What a text holds: usable entries in their order, and what is wrong with the other lines."""
+    """Usable entries in their order, and a problem for each other line."""
 
     entries: list[New] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def read_list(text: str, added_by: int | None, now: datetime) -> SuppressionList:
-    """A line that cannot be used is named with its number and its problem; a repeated address counts once."""
+    """Read an address per line, or CSV with a header as the export writes it. A repeated address counts once."""
     lines = text.lstrip("\ufeff").splitlines()
     names, result = _header(lines), SuppressionList()
     for number, line in enumerate(lines, start=1):
@@ -155,7 +155,7 @@ def _moment(text: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-        # Also for its overflow: in UTC the first and the last hours of the calendar do not exist everywhere.
+        # OverflowError: in UTC the first and the last hours of the calendar do not exist everywhere.
         until = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(f"“{text[:40]}” is not a time; write it like 2026-12-31.") from None
@@ -165,7 +165,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def expiry_error(until: datetime) -> str:
-    """In a sentence; empty where all is well. Near the end of the calendar a page cannot show it by every clock."""
+    """Return what is wrong, or nothing. Times near the end of the calendar overflow in some timezones."""
     return "" if until < LATEST else "Leave the end empty for a suppression that never expires."
 
 
@@ -173,20 +173,20 @@ def expiry_error(until: datetime) -> str:
 
 
 def unsubscribe_url(address: str) -> str | None:
-    """None while the site has no public address: nobody else could open the link."""
+    """Return a signed link, or None while the site has no public address."""
     if not settings.PUBLIC_URL:
         return None
     return f"{settings.PUBLIC_URL}/unsubscribe/{signing.dumps(address, salt=UNSUBSCRIBE_SALT)}"
 
 
 def unsubscribe_address(token: str) -> str:
-    """Raises BadSignature for a link that is not ours."""
+    """Return the address of a link; raise BadSignature for a forged one."""
     address: str = signing.loads(token, salt=UNSUBSCRIBE_SALT)
     return address
 
 
 def unsubscribe(address: str, now: datetime) -> None:
     if erasure.erased([address]):
-        return  # nothing is kept of them but a hash, which does the same
+        return  # the hash of the erased address already keeps it out
     reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
     suppress(New(address, reason, source, "one-click unsubscribe", now))

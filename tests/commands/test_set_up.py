@@ -400,4 +400,4 @@ def test_message_2_through_a_mailbox_that_nobody_reads_is_warned_of(owner, tmp_p
     (tmp_path / "mail.txt").write_text("ann@example.org\n")
     words = ("--account", "Office", "--subject", "Rent", "--text", "Due", "--reply-text", "Thank you!")
     found = data("reminder", "add", *words, "--to", f"{tmp_path}/mail.txt")
-    assert found["warning"].startswith("Message 2 needs replies, and Crier hears none that come to Office.")
+    assert found["warning"].startswith("Message 2 needs replies, and Crier receives none for Office.")
