@@ -197,9 +197,9 @@ def _clean_env() -> dict[str, str]:
 def clear_remains(place: Layout) -> None:
     """End processes that still work on the data, then remove the files that name them.
 
-    PostgreSQL believes a pid file whose pid is alive, even if the pid was reused. We hold the keeper lock, so no server is
-    wanted; but one without its keeper may be shutting down, and the backends of a killed one may still write: removing
-    the file before they end would corrupt the data.
+    PostgreSQL believes a pid file whose pid is alive, even if the pid was reused. We hold the keeper lock, so no server
+    is wanted; but one without its keeper may be shutting down, and the backends of a killed one may still write:
+    removing the file before they end would corrupt the data.
     """
     _end_processes(lambda: list(_processes_on(place.data)))
     for path in (place.pid_file, place.socket, place.socket.with_name(place.socket.name + ".lock")):

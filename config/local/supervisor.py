@@ -1,8 +1,8 @@
 """The one parent of a running Crier: web server, two clusters, bridges of channels that need one and, for the demo, the
 sandbox provider.
 
-It starts them, restarts a child that ended or whose heartbeat stopped, and stops them in order. The children are noted in
-`var/up.pid`, so that the next start recognises what a parent that was killed -9 left behind.
+It starts them, restarts a child that ended or whose heartbeat stopped, and stops them in order. The children are noted
+in `var/up.pid`, so that the next start recognises what a parent that was killed -9 left behind.
 """
 
 from __future__ import annotations
