@@ -40,7 +40,7 @@ def test_the_demo_is_for_this_machine(host):
         call_command("up", "--demo", "--host", host)
 
 
-def test_a_server_with_a_demo_password_is_not_fit(settings):
+def test_a_server_with_a_demo_password_fails_the_check(settings):
     user = User.objects.create_user(DEMO_LOGINS[0][0], password=DEMO_LOGINS[0][1])
     settings.EMBEDDED_DATABASE = False
     with pytest.raises(SystemCheckError, match="Demo passwords work: admin"):
@@ -53,7 +53,7 @@ def test_a_server_with_a_demo_password_is_not_fit(settings):
     assert logins.demo_logins() == []
 
 
-def test_doctor_says_so_on_a_machine_of_ones_own(settings):
+def test_doctor_warns_about_demo_passwords_on_a_developers_machine(settings):
     User.objects.create_user(DEMO_LOGINS[0][0], password=DEMO_LOGINS[0][1])
     settings.EMBEDDED_DATABASE = True
     verdict = diagnosis.configuration()
@@ -86,7 +86,7 @@ def plain_static_files(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_five_for_a_name_from_an_address_and_nobody_else_suffers():
+def test_five_failures_lock_one_name_from_one_address_only():
     UserFactory.create(username="mei")
     assert [guess("mei", "203.0.113.1") for _ in range(6)] == [200] * 4 + [429] * 2
     assert guess("mei", "203.0.113.2") == 200
@@ -127,7 +127,7 @@ def test_a_login_of_ones_own_does_not_buy_more_guesses_at_another_name():
 
 
 @pytest.mark.django_db
-def test_nor_more_names_from_one_address():
+def test_a_login_of_ones_own_does_not_buy_more_names_from_one_address():
     person("jonas")
     statuses = []
     for n in range(25):
@@ -161,7 +161,7 @@ def visits(*hours: float) -> list[int]:
     return statuses
 
 
-def test_who_works_stays_and_who_does_not_logs_in_again():
+def test_a_session_lasts_while_pages_are_visited():
     assert visits(0, 11, 22, 33) == [200] * 4
     assert visits(0, 13) == [200, 302]
 

@@ -42,7 +42,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 
 def lines(web: Web) -> list[dict[str, Any]]:
-    """What it logged, without uvicorn's first words, which come before Django's settings."""
+    """Return what it logged, without uvicorn's first lines, which come before Django's settings."""
     return [json.loads(line) for line in web.log.read_text().splitlines() if line.startswith("{")]
 
 
@@ -180,7 +180,7 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
 
 
 @needs_nginx
-def test_who_claims_to_be_somebody_else_is_locked_out_all_the_same(proxy):
+def test_a_forged_forwarded_address_does_not_avoid_the_lockout(proxy):
     UserFactory.create(username="mei").set_password("x")
     claims = [{"X-Forwarded-For": f"203.0.113.{n}", "X-Real-IP": f"203.0.113.{n}"} for n in range(6)]
     statuses = [proxy.log_in("mei", "wrong", **claim) for claim in claims]

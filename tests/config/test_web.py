@@ -1,4 +1,4 @@
-"""However many ask at once, a web process has a bounded number of threads and database connections."""
+"""A web process has a bounded number of threads and database connections, however many requests arrive at once."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_further_pages_wait_their_turn(threads):
     asyncio.run(story())
 
 
-def test_a_full_queue_is_said_at_once_and_one_client_does_not_fill_it(threads, monkeypatch):
+def test_a_full_queue_is_refused_at_once_and_one_client_does_not_fill_it(threads, monkeypatch):
     monkeypatch.setattr(layers, "MOST_WAITING", 5)
     monkeypatch.setattr(layers, "MOST_WAITING_EACH", 3)
 
@@ -346,7 +346,7 @@ def test_a_full_queue_is_said_at_once_and_one_client_does_not_fill_it(threads, m
     asyncio.run(story())
 
 
-def test_who_waited_too_long_is_refused(threads, monkeypatch):
+def test_a_request_that_waited_too_long_is_refused(threads, monkeypatch):
     monkeypatch.setattr(layers, "WAIT_SECONDS", 0.05)
 
     async def story() -> None:
@@ -361,7 +361,7 @@ def test_who_waited_too_long_is_refused(threads, monkeypatch):
     asyncio.run(story())
 
 
-def test_who_leaves_the_queue_costs_nothing(threads):
+def test_a_client_that_leaves_the_queue_occupies_no_thread(threads):
     async def story() -> None:
         async with a_busy_site(threads) as (site, bounded):
             gone, cancelled = Asking(bounded, "/gone"), Asking(bounded, "/cancelled")
@@ -421,7 +421,7 @@ def test_a_thread_keeps_its_connection_for_a_while_and_closes_it_then(threads, m
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_download_that_nobody_finishes_frees_its_thread_and_connection():
+def test_an_abandoned_download_frees_its_thread_and_connection():
     closed: list[bool] = []
 
     def lines() -> Iterator[str]:

@@ -41,7 +41,7 @@ def test_lines_hold_an_address_and_perhaps_a_name(text, addresses, problems):
         pytest.param("Name,Phone,\nAnn,+4917612345678,x", True, (NAME, ADDRESS, NOTHING), id="without a heading"),
     ],
 )
-def test_guesses(text: str, header: bool, uses: tuple[str, ...]) -> None:
+def test_guess_of_the_columns(text: str, header: bool, uses: tuple[str, ...]) -> None:
     assert imports.guess_layout(read_text(text)) == Layout(header, uses)
 
 

@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever writes."""
+"""Constraints of the database, and senders of a reminder."""
 
 from __future__ import annotations
 

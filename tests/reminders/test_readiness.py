@@ -19,7 +19,7 @@ case = pytest.param
         case(["smtp"], ["group", "mailbox"], "Hello", "None of the senders reaches the groups", id="reach"),
     ],
 )
-def test_what_is_wrong_with_senders(channels: list[str], kinds: list[str], subject: str, says: str) -> None:
+def test_senders_that_cannot_send(channels: list[str], kinds: list[str], subject: str, says: str) -> None:
     owner = UserFactory.create()
     accounts = [AccountFactory.create(owner=owner, channel=channel) for channel in channels]
     problem = readiness.senders_problem(owner, accounts, kinds, subject)

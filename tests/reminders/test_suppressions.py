@@ -58,7 +58,7 @@ def test_nothing_to_suppress() -> None:
 
 
 @pytest.mark.django_db
-def test_expired_ones_hold_nobody_back() -> None:
+def test_expired_suppressions_have_no_effect() -> None:
     for address, until in (("a@example.org", None), ("b@example.org", WEEK), ("c@example.org", NOW)):
         SuppressionFactory.create(address=address, expires_at=until)
     rows = Suppression.objects.filter(holding(NOW)).order_by("address")
@@ -66,7 +66,7 @@ def test_expired_ones_hold_nobody_back() -> None:
 
 
 @pytest.mark.django_db
-def test_lifting_says_whom() -> None:
+def test_lifting_returns_the_addresses() -> None:
     SuppressionFactory.create(address=ANN)
     assert lift([ANN, "bob@example.org"]) == [ANN]
     assert not Suppression.objects.exists()

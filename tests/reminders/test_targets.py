@@ -107,7 +107,7 @@ def test_a_colleagues_recipient_is_used_before_a_new_one_is_made() -> None:
         pytest.param({"status": "not_interested"}, "active", ("active", False), id="an-operators-word"),
     ],
 )
-def test_what_is_known_of_an_address_goes_to_new_recipients(
+def test_new_recipients_get_the_follow_up_state_of_their_address(
     known: dict[str, object], given: str, becomes: tuple[str, bool]
 ) -> None:
     """Also of several at once, and whoever's list they are in: the first recipient with the address counts."""
@@ -141,11 +141,11 @@ def account(channel: str, status: str = "active") -> Account:
         case([account("smtp", "suspended")], ["mailbox"], [0], id="none-is-active"),
     ],
 )
-def test_whose_turn_it_is(accounts: list[Account], kinds: list[str], whose: list[int | None]) -> None:
+def test_senders_take_turns(accounts: list[Account], kinds: list[str], whose: list[int | None]) -> None:
     assert turns(kinds, accounts) == whose
 
 
 @given(st.lists(KINDS, max_size=60), st.lists(st.builds(account, CHANNELS, STATUSES), min_size=1, max_size=4))
-def test_shares_are_what_the_turns_come_to(kinds: list[str], accounts: list[Account]) -> None:
+def test_shares_agree_with_turns(kinds: list[str], accounts: list[Account]) -> None:
     whose = Counter(turns(kinds, accounts))
     assert shares(Counter(kinds), accounts) == [whose[n] for n in range(len(accounts))]
