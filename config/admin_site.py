@@ -23,10 +23,10 @@ APPS = {
     "auth": "People and roles",
     "axes": "Refused logins",
 }
-#: Without pages. django-q2's would let an administrator of the website name a function for the workers to run, and
-#: reading its rows unpickles whatever somebody wrote to the database.
+#: Apps without pages. django-q2's would let an administrator of the website name a function for the workers to run,
+#: and showing its rows unpickles what is in the database.
 NO_PAGES = ("django_q",)
-#: how a list may be narrowed down by its address
+#: lookups that the query string of a list may use
 LOOKUPS = (["exact"], ["in"], ["isnull"])
 PLAIN = (models.BooleanField, models.CharField, models.IntegerField, models.ForeignKey, models.ManyToManyField)
 #: Characters of a search. Every word becomes a condition, and thousands of them take PostgreSQL and Django minutes.
@@ -43,7 +43,7 @@ class SearchForm(ChangeListSearchForm):
 
 
 class CrierChangeList(ChangeList):
-    """Says that a search is too long and finds nothing then: an action or an export must not take all rows for it."""
+    """Refuse long searches and find nothing then, so that an action or an export does not apply to all rows."""
 
     search_form_class = SearchForm
 
@@ -61,8 +61,8 @@ class CrierAdminSite(AdminSite):
     index_template = "admin/crier_index.html"
 
     def register(self, model_or_iterable: Any, *args: Any, **kwargs: Any) -> None:
-        """Switch facets, full counts, odd lookups and endless searches off on every page: any user could ask for them
-        by the address."""
+        """Switch off facets, full counts, unusual lookups and long searches on every page: any user could ask for them
+        by the query string."""
         given: list[Any] = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
         super().register([model for model in given if model._meta.app_label not in NO_PAGES], *args, **kwargs)
         for model_admin in self._registry.values():
@@ -92,7 +92,7 @@ class CrierAdminSite(AdminSite):
 
 
 def _plain_lookups(model_admin: Any) -> Callable[..., bool]:
-    """Django's own rule, and only whole values of plain fields: a pattern may be slow, a year may be none."""
+    """Allow what Django allows, but only whole values of plain fields: patterns may be slow, years invalid."""
 
     def lookup_allowed(lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         allowed: bool = type(model_admin).lookup_allowed(model_admin, lookup, value, request)
@@ -102,7 +102,7 @@ def _plain_lookups(model_admin: Any) -> Callable[..., bool]:
 
 
 def _is_plain(model: Any, names: list[str]) -> bool:
-    """Also the name of a filter of ours, which is no field."""
+    """Return whether the lookup names a plain field, or one of our own filters."""
     field = None
     for place, name in enumerate(names):
         try:

@@ -9,7 +9,7 @@ class ConfigConfig(AppConfig):
 
     def ready(self) -> None:
         from accounts.access import ensure_roles
-        from config import checks  # noqa: F401 - importing it registers them
+        from config import logins  # noqa: F401 - importing it registers its check
 
         post_migrate.connect(ensure_roles, dispatch_uid="roles")
 

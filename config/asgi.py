@@ -9,9 +9,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django_application = get_asgi_application()
 
 # After Django is set up: they know its models.
-from config.bodies import BoundedBodies  # noqa: E402
 from config.health import Probes  # noqa: E402
-from config.web_threads import BoundedRequests  # noqa: E402
+from config.web import BoundedBodies, BoundedRequests  # noqa: E402
 from fanout.inbound.webhooks import Webhooks  # noqa: E402
 
 application = Webhooks(Probes(BoundedBodies(BoundedRequests(django_application))))

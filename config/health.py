@@ -1,6 +1,6 @@
 """Probes for load balancers and for people: is the process up, and could a reminder go out?
 
-They are answered before Django: anybody may ask, as often as they like, and a busy web server must still answer.
+They are answered before Django, because they are public and a busy web server must still answer them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from django.db import DatabaseError, connection
 
 from config.problems import migrations_left
-from config.web_threads import App, Receive, Scope, Send, answer, light
+from config.web import App, Receive, Scope, Send, answer, light
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 
 log = logging.getLogger("crier.health")
@@ -26,7 +26,7 @@ SILENT = "the database does not answer"
 
 
 class Probes:
-    """Around the web application: answers `/healthz` and `/readyz`."""
+    """ASGI layer that answers `/healthz` and `/readyz`."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -46,7 +46,7 @@ class Probes:
             await self.app(scope, receive, send)
 
     async def readiness(self) -> dict[str, str]:
-        """One check for all who ask at the same time, and for those who ask within a second after it."""
+        """Return the result of one check for all requests of the same moment and of the second after it."""
         if self.check is None or (self.check.done() and time.monotonic() >= self.fresh_until):
             self.check = asyncio.create_task(self._check())
         try:
@@ -62,7 +62,7 @@ class Probes:
 
 
 def readiness() -> dict[str, str]:
-    """The checks up to the first that fails, each with "ok" or what is wrong."""
+    """Return the checks up to the first that fails, each with "ok" or what is wrong."""
     verdicts: dict[str, str] = {}
     for check in (database, migrations, clusters, drivers):
         verdicts[check.__name__] = _ask(check)
@@ -75,7 +75,7 @@ def _ask(check: Callable[[], str]) -> str:
     try:
         return check()
     except DatabaseError as error:
-        # Anybody may ask: the server's own words, with its address and user, are for the log.
+        # The probe is public: PostgreSQL's own words, with its address and user, go to the log only.
         log.warning("not ready: %s", error)
         return SILENT
 
@@ -97,5 +97,5 @@ def clusters() -> str:
 
 
 def drivers() -> str:
-    """A live cluster is not enough: its drivers may be unable to take their locks."""
+    """Check that a driver runs: those of a live cluster may be unable to take their locks."""
     return "ok" if beating_drivers() else "no driver is running: see manage.py doctor"

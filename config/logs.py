@@ -1,6 +1,6 @@
-"""What goes into a log line: ids in full, addresses shortened, secrets never.
+"""Format log lines with full ids, shortened addresses and no secrets.
 
-The last rule holds for tracebacks and for other people's messages too, so it is applied to the finished text.
+Tracebacks and messages of libraries are covered too, because the finished text is redacted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pythonjsonlogger.json import JsonFormatter
 
 from config.problems import first_line, is_away
 
-#: what a line may be about: names for `extra=`, shown at the end of the line and as fields of the JSON object
+#: names for `extra=`, shown at the end of the line and as fields of the JSON object
 THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target", "event", "notification")
 
-#: of a longer text the beginning (what happened) and the end (where a traceback ends) are kept
+#: characters kept of a longer text: the beginning (what happened) and the end (of a traceback)
 MOST_AT_START, MOST_AT_END = 4_000, 8_000
 
 HIDDEN = "***"
@@ -25,10 +25,10 @@ HIDDEN = "***"
 #: requests that leave no access line when they succeed
 UNLOGGED = ("/hooks/", "/healthz", "/readyz")
 
-# A request's path gets here, so nobody may choose a text that takes long: every pattern is linear. Each one starts
-# only where its run of characters starts (a lookbehind), and does not give back what it took (++, *+).
+# Request paths are logged, so strangers choose the text: every pattern is linear. Each one starts only where its run of
+# characters starts (a lookbehind), and its quantifiers are possessive (++, *+).
 USERINFO = re.compile(r"(?<=://)([^\s/:@]*+):[^\s/@]++@")
-# name=value, name: value, "name": "value", whatever the quotes; also at the end of a longer name (refresh_token)
+# name=value, name: value, "name": "value", with any quotes; also at the end of a longer name (refresh_token)
 SECRET = re.compile(
     r"(?i)(password|passwd|secret|secret_key|api_?key|token|credentials?|credential_keys|authorization|x-sandbox-key"
     r"|private_key)\b([\"']?\s*+[=:]\s*+)(?:bearer\s++|basic\s++)?"
@@ -42,7 +42,7 @@ PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
 MAILBOX = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]])([^\s@<>\"'(),;:=\[\]]++)@([\w-]++(?:\.[\w-]++)++)")
 
 
-# Who has the link of somebody else's mail could unsubscribe them, who has a file's could fetch it; an account's webhook
+# Tokens in paths are secrets: an unsubscribe link works for anyone, a file's link fetches it, and an account's webhook
 # address is half of its secret.
 TOKEN_IN_PATH = re.compile(r"(/unsubscribe/|/files/|/hooks/[a-z_]++/)[^\s\"'?]++")
 
@@ -64,14 +64,14 @@ def _short_number(match: re.Match[str]) -> str:
 
 
 def _short_mailbox(match: re.Match[str]) -> str:
-    """WhatsApp ids are short already; the password of a URL stands where a name would."""
+    """Shorten a mailbox. WhatsApp ids are short already, and a URL's hidden password is not a mailbox."""
     if "…" in match[0] or HIDDEN in match[0]:
         return match[0]
     return f"{match[1][0]}…@{match[2]}"
 
 
 def bounded(text: str) -> str:
-    """After `redacted`, never before it: half an address is no longer recognised as one."""
+    """Cut a long text. Call it after `redacted`: half an address would not be recognised."""
     left_out = len(text) - MOST_AT_START - MOST_AT_END
     if left_out <= 0:
         return text
@@ -79,7 +79,7 @@ def bounded(text: str) -> str:
 
 
 class Line(logging.Formatter):
-    """For people: one line, and the traceback below it."""
+    """Format for people: one line, and the traceback below it."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -93,13 +93,13 @@ class Line(logging.Formatter):
 
 
 def _on_one_line(text: str) -> str:
-    """A line break in somebody's path must not begin a line of our own."""
+    """Escape line breaks: a request's path must not forge a log line."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 class NoQuery(logging.Filter):
-    """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised. None for
-    a webhook that was taken: there are hundreds a second, and each is a row of the table. None for a probe either."""
+    """Write uvicorn's access lines decoded and without the query string, so that addresses are recognised. Drop lines
+    of probes and of accepted webhooks: there are hundreds a second, and each is a row of a table."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and len(record.args) == 5:
@@ -111,7 +111,7 @@ class NoQuery(logging.Filter):
 
 
 class AwayInOneLine(logging.Filter):
-    """No traceback for a page that could not reach the database: there may be hundreds, and they all say the same."""
+    """Log one line instead of a traceback for pages that could not reach the database: there may be hundreds."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -121,7 +121,7 @@ class AwayInOneLine(logging.Filter):
 
 
 class Json(JsonFormatter):
-    """For machines: one object per line, with everything that `extra=` names."""
+    """Format for machines: one object per line, with everything that `extra=` names."""
 
     def __init__(self) -> None:
         names = {"levelname": "level", "name": "logger", "exc_info": "error"}

@@ -1,4 +1,4 @@
-"""Failures that are no bugs, in one sentence: what manage.py and all of Crier's commands say instead of a traceback."""
+"""Sentences for failures that are not bugs, which manage.py and all commands print instead of a traceback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AWAY_CODES = ("08", "57P", "53300")
 
 
 def sentence(error: BaseException) -> str:
-    """What to tell a person about this error; empty where it is a bug and needs its traceback."""
+    """Return a sentence about this error; empty if it is a bug and needs its traceback."""
     if isinstance(error, ImproperlyConfigured):
         return str(error)
     if is_full(error):
@@ -47,12 +47,12 @@ def sentence(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the error: PostgreSQL adds advice on further lines."""
+    """Return the first line of the error: PostgreSQL adds advice on further lines."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def set_up_problem() -> str:
-    """What is missing before the database can be used; empty where every migration is applied."""
+    """Return what is missing before the database can be used; empty if every migration is applied."""
     try:
         left, empty = migrations_left(), is_empty()
     except DatabaseError:
@@ -70,14 +70,14 @@ def migrations_left() -> int:
 
 
 def from_another_version() -> bool:
-    """Whether migrations were applied that this version does not have: its tables are not the ones we know."""
+    """Return whether migrations were applied that this version does not have."""
     there = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
     applied = MigrationRecorder(connection).applied_migrations()
     return any(app in OUR_APPS and (app, name) not in there for app, name in applied)
 
 
 def is_empty() -> bool:
-    """Whether no migration has ever been applied."""
+    """Return whether no migration has ever been applied."""
     return not MigrationRecorder(connection).applied_migrations()
 
 
@@ -87,8 +87,8 @@ def is_full(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Whether the database could not be reached, or ended the connection. Other errors of the same class, such as a
-    deadlock, are not meant."""
+    """Return whether the database could not be reached, or ended the connection. Other errors of the same class, such
+    as a deadlock, do not count."""
     if not isinstance(error, UNAVAILABLE):
         return False
     cause = error.__cause__ if isinstance(error, OperationalError) else error
@@ -97,7 +97,7 @@ def is_away(error: BaseException | None) -> bool:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's page for an error: 503 while the database is away, else 500."""
+    """Return the error page: 503 while the database is away, else 500."""
     if not is_away(sys.exc_info()[1]):
         return defaults.server_error(request)
     page = loader.get_template("503.html").render()

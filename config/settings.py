@@ -18,13 +18,13 @@ EMBEDDED_DATABASE = not env.is_set("DATABASE_URL")
 SECRET_KEY = env.secret("SECRET_KEY", "secret_key", env.new_secret_key)
 # Encrypts provider credentials.
 CREDENTIAL_KEYS = env.credential_keys("CREDENTIAL_KEYS")
-# Keys of before: links in mails that went out, and sessions, stay valid with them.
+# Earlier keys: links in sent mails, and sessions, stay valid with them.
 SECRET_KEY_FALLBACKS = env.words("SECRET_KEY_FALLBACKS", [])
 
 DEBUG = env.flag("DEBUG", False)
-# Behind HTTPS unless the embedded database says that this is somebody's own machine.
+# Behind HTTPS, unless the embedded database shows that this is a developer's machine.
 HTTPS = env.flag("HTTPS", not EMBEDDED_DATABASE)
-# This machine itself always may: probes and a local Prometheus ask by these names.
+# Always including this machine: probes and a local Prometheus use these names.
 ALLOWED_HOSTS = [*env.words("ALLOWED_HOSTS", []), "localhost", "127.0.0.1", "[::1]"]
 # Whose X-Forwarded-For is believed. Behind HTTPS there is a proxy, and it is usually on this machine.
 TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES", default="127.0.0.1/32,::1/128" if HTTPS else "no")
@@ -40,7 +40,7 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
 # Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
-# Where accounts and webhooks may connect to besides public addresses. A server's own network is nobody's business.
+# Networks that accounts and webhooks may connect to besides public addresses; none on a server by default.
 ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", default="yes" if EMBEDDED_DATABASE else "no")
 # Offers the sandbox as a channel, and lets a provider's address be one of this machine: for the demo and tests.
 SANDBOX = env.flag("SANDBOX", EMBEDDED_DATABASE)
@@ -74,7 +74,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "config.idle.IdleLimit",
+    "config.logins.IdleLimit",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -89,7 +89,7 @@ MIDDLEWARE = [
     # Last, so that it sees the answer of a refused login.
     "axes.middleware.AxesMiddleware",
     # The very last: keeps all of them on one thread.
-    "config.web_threads.stay_on_thread",
+    "config.web.stay_on_thread",
 ]
 
 # Requests that one web process works on at the same time; each thread has a database connection.
@@ -121,7 +121,7 @@ DATABASES = {
     "default": environ.Env.db_url_config(DATABASE_URL)
     # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh
     # connection per task the broker does a quarter of the work. Never add OPTIONS["pool"]: the forked
-    # workers of a cluster share it and stall. In a web process the threads are the pool (config.web_threads).
+    # workers of a cluster share it and stall. In a web process the threads are the pool (config.web).
     | {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 }
 DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"crier:{os.getpid()}"
@@ -136,7 +136,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator": {},
     }.items()
 ]
-# Who does nothing for twelve hours logs in again; every page counts (config.idle), an open stream does not.
+# A session ends after twelve hours without a page (config.logins); an open stream does not count.
 SESSION_COOKIE_AGE = 12 * 60 * 60
 LOGIN_URL = "admin:login"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
@@ -144,21 +144,21 @@ AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contri
 # elsewhere), 25 for a name, and 25 from an address.
 AXES_FAILURE_LIMIT = 5
 LOCKOUT_CEILINGS = (AXES_FAILURE_LIMIT, 25, 25)
-AXES_HANDLER = "config.lockout.Handler"
-AXES_CLIENT_IP_CALLABLE = "config.proxies.client_address"
+AXES_HANDLER = "config.logins.LockoutHandler"
+AXES_CLIENT_IP_CALLABLE = "config.web.client_address"
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "username", "ip_address"]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
 
-# Administrators without a second factor can do nothing but set one up. Everybody else may choose.
+# Administrators without a second factor can only set one up. It is optional for other people.
 REQUIRE_SECOND_FACTOR = env.flag("REQUIRE_SECOND_FACTOR", False)
 # The name that an authenticator app shows above the codes.
 OTP_TOTP_ISSUER = "Crier"
 AUDIT_TRAIL_DAYS = env.integer("AUDIT_TRAIL_DAYS", 730, 30, 36_500)
 
-# What providers report, and what people wrote in it; `manage.py retention` deletes what is older.
+# Days that provider reports, and the texts of replies in them, are kept by `manage.py retention`.
 INBOUND_KEEP_DAYS = env.integer("INBOUND_KEEP_DAYS", 180, 7, 36_500)
 REPLY_TEXT_KEEP_DAYS = env.integer("REPLY_TEXT_KEEP_DAYS", 90, 1, 36_500)
 
@@ -175,9 +175,9 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
-# Whatever the process's umask: uploads are for recipients, not for other users of the machine.
+# Independent of the umask: uploads must not be readable by other users of the machine.
 FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
-# What a form may hold besides its files: a list of recipients (reminders.tables.MOST_BYTES) and everything around it.
+# Size of a form without its files: a list of recipients (reminders.tables.MOST_BYTES) and the other fields.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8_000_000
 MEDIA_MAX_MB = env.integer("MEDIA_MAX_MB", 64, 1, 2_000)
 
@@ -226,7 +226,7 @@ BOT_DAILY_LIMITS = {
 }
 BOT_FOLLOW_UP_MAX_ATTEMPTS = env.integer("BOT_FOLLOW_UP_MAX_ATTEMPTS", 3, 1, 1_000)
 BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0, 10_000)
-# For how long an address that keeps bouncing softly is left alone.
+# Days for which an address with repeated soft bounces is suppressed.
 SOFT_BOUNCE_SUPPRESS_DAYS = env.integer("SOFT_BOUNCE_SUPPRESS_DAYS", 30, 1, 3_650)
 # A message that is only one of these opts its sender out; case, accents and punctuation do not matter.
 OPT_OUT_WORDS = env.words(

@@ -1,4 +1,4 @@
-"""Addresses that were erased: nothing is left of them but a keyed hash, where somebody had asked for silence."""
+"""Erased addresses. A keyed hash is kept where the person had opted out or was suppressed, so that they stay out."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from reminders.models import ErasedAddress, Recipient, Suppression
 SALT = "crier.erased"
 #: before its number: the address of a recipient that was erased and whose deliveries are still counted
 FACELESS = "erased-"
-#: who is so must not come back by a list
-SILENT = (Recipient.Status.OPTED_OUT, Recipient.Status.BLACKLISTED, Recipient.Status.DO_NOT_DISTURB)
 REFUSED = "This address was erased after it had been opted out or suppressed. It cannot be added again."
 
 
 def present(rows: QuerySet[Recipient]) -> QuerySet[Recipient]:
-    """Without those that were erased."""
+    """Return the recipients that were not erased."""
     return rows.exclude(address__startswith=FACELESS)
 
 
 def is_faceless(address: str) -> bool:
-    """Whether the address is what stands in for one that was erased."""
+    """Return whether the address is a substitute for one that was erased."""
     return address.startswith(FACELESS)
 
 
@@ -36,7 +34,7 @@ def digest(address: str, key: str | None = None) -> str:
 
 
 def erased(addresses: Iterable[str]) -> set[str]:
-    """Those of the addresses that must not come back. Hashes that were made with an earlier key still count."""
+    """Return the addresses that must not come back. Hashes made with an earlier key count too."""
     wanted = list(addresses)
     if not wanted or not ErasedAddress.objects.exists():
         return set()
@@ -52,7 +50,7 @@ def without_erased(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def refuse(listed: RecipientList) -> RecipientList:
-    """The list without them, each named with its line."""
+    """Return the list without erased addresses, each of them as a problem with its line."""
     refused = erased(entry.address for entry in listed.entries)
     problems = [f"line {entry.line}: {REFUSED}" for entry in listed.entries if entry.address in refused]
     entries = [entry for entry in listed.entries if entry.address not in refused]
@@ -60,10 +58,10 @@ def refuse(listed: RecipientList) -> RecipientList:
 
 
 def asked_for_silence(address: str, now: datetime) -> bool:
-    """Whether a recipient with this address may not be written to at all."""
+    """Return whether the address is suppressed, or belongs to a recipient who gets nothing."""
     holding = Q(expires_at=None) | Q(expires_at__gt=now)
     return (
-        Recipient.objects.filter(address=address, status__in=SILENT).exists()
+        Recipient.objects.filter(address=address, status__in=Recipient.GETS_NOTHING).exists()
         or Suppression.objects.filter(holding, address=address).exists()
     )
 

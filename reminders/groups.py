@@ -1,4 +1,4 @@
-"""The groups that an account is in, kept as recipients in step with what its provider lists; and its address book."""
+"""Keep an account's groups as recipients in step with its provider's list, and import its address book."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from accounts.addresses import GROUP, PERSON, AddressError, normalise
 from accounts.channels.base import Contact, Group
 from accounts.channels.registry import channel
 from accounts.models import Account
-from reminders.group_tags import tag_members
-from reminders.imports import MOST_NAME, Entry
+from reminders.imports import MOST_NAME, MOST_TAG, Entry
 from reminders.models import Membership, Recipient
-from reminders.targets import BATCH, store_recipients
+from reminders.targets import BATCH, add_tag, remove_tag, store_recipients
 
 
 @dataclass(frozen=True, slots=True)
 class Synchronised:
-    """How many groups became recipients, got a new name, or are no longer listed."""
+    """Counts of groups that became recipients, got a new name, or are no longer listed."""
 
     added: int = 0
     renamed: int = 0
@@ -30,9 +29,9 @@ class Synchronised:
 def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Synchronised:
     """Store the listed groups as recipients of the account's owner, and mark those that are no longer listed.
 
-    Nothing is deleted, and a mark stops no delivery: the group may be back tomorrow, and its provider refuses what
-    cannot be delivered. An empty list marks nothing, because gateways have answered one by mistake. Groups of a paired
-    number get its tag.
+    Nothing is deleted, and the mark does not stop deliveries: the group may be back tomorrow, and the provider refuses
+    what cannot be delivered. An empty list marks nothing, because gateways have returned one by mistake. Groups of a
+    paired number get its tag.
     """
     listed = {group.address: group for group in map(_stored_spelling, groups) if group is not None}
     if not listed:
@@ -45,13 +44,13 @@ def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Syn
         _remember(account, recipients, listed, now)
         gone = _mark_gone(account, recipients, now)
         if channel(account.channel).pairs:
-            tag_members(account)
+            _tag_members(account)
         return Synchronised(added, renamed, gone)
 
 
 def add_contacts(account: Account, contacts: Iterable[Contact]) -> int:
-    """Store the people of the account's address book as recipients; returns how many are new. Those that are there keep
-    their name and status."""
+    """Store the people of the account's address book as recipients; return how many are new. Existing ones keep their
+    name and status."""
     entries = [
         Entry(0, PERSON, normalise(PERSON, contact.address), _printable(contact.name)[:MOST_NAME])
         for contact in contacts
@@ -60,7 +59,7 @@ def add_contacts(account: Account, contacts: Iterable[Contact]) -> int:
 
 
 def _stored_spelling(group: Group) -> Group | None:
-    """None for what is listed among the groups and is none: channels and broadcast lists."""
+    """Return the group with its address as we store it, or None for channels and broadcast lists."""
     try:
         address = normalise(GROUP, group.address)
     except AddressError:
@@ -69,17 +68,17 @@ def _stored_spelling(group: Group) -> Group | None:
 
 
 def _printable(name: str) -> str:
-    """A database takes no NUL, and a list shows one line."""
+    """Return the name without NUL, which PostgreSQL refuses, and without line breaks."""
     return " ".join(name.replace("\x00", "").split())
 
 
 def _recipients(account: Account, listed: dict[str, Group]) -> list[Recipient]:
-    """In one order, so that two synchronisations at once wait for each other instead of locking each other out."""
+    """Return the recipients in a fixed order, so that two synchronisations at once cannot deadlock."""
     return list(Recipient.objects.filter(owner=account.owner_id, address__in=listed).order_by("pk"))
 
 
 def _rename(recipients: list[Recipient], listed: dict[str, Group]) -> int:
-    """A name that an operator chose stays; one that the provider gave, to whichever account, follows the provider's."""
+    """Update names that came from a provider; keep names that an operator chose. Return how many changed."""
     given_by_provider = set(Membership.objects.filter(recipient__in=recipients).values_list("recipient_id", "name"))
     renamed = [
         recipient
@@ -94,7 +93,7 @@ def _rename(recipients: list[Recipient], listed: dict[str, Group]) -> int:
 
 
 def _remember(account: Account, recipients: list[Recipient], listed: dict[str, Group], now: datetime) -> None:
-    """A name that the provider does not say today stays as it was."""
+    """Store the memberships. A name that the provider leaves out today stays as it was."""
     former = dict(Membership.objects.filter(account=account).values_list("recipient_id", "name"))
     rows = []
     for recipient in recipients:
@@ -114,3 +113,22 @@ def _remember(account: Account, recipients: list[Recipient], listed: dict[str, G
 def _mark_gone(account: Account, recipients: list[Recipient], now: datetime) -> int:
     present = Membership.objects.filter(account=account, gone_at=None)
     return present.exclude(recipient__in=recipients).update(gone_at=now)
+
+
+def _tag_members(account: Account) -> None:
+    """Put the account's tag on every group that it is in, and remove it from all others."""
+    tag = _tag_of(account)
+    own = Recipient.objects.filter(owner=account.owner_id)
+    listed = own.filter(memberships__account=account).values_list("tags", flat=True)
+    former = {one for several in listed for one in several}
+    members = own.filter(memberships__account=account, memberships__gone_at=None).values("pk")
+    for old in former:
+        if old.startswith(f"#{account.pk} "):
+            stale = own.filter(tags__contains=[old])
+            remove_tag(stale if old != tag else stale.exclude(pk__in=members), old)
+    add_tag(own.filter(pk__in=members), tag)
+
+
+def _tag_of(account: Account) -> str:
+    """Return the account's tag. It begins with the id, because labels change and may be used twice."""
+    return f"#{account.pk} {account.label}"[:MOST_TAG]

@@ -1,5 +1,8 @@
-"""Lists of recipients as people have them, pasted or in a file: an address per line, with a name before or after it
-if there is one, or CSV with a header. Pure."""
+"""Lists of recipients as people have them: pasted text, CSV and tables.
+
+`read` takes text with one address per line, or CSV with a header; `read_table` takes a table whose columns were guessed
+(`guess_layout`) or chosen by a person. Both name each line that cannot be used. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,47 @@ from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
-from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.addresses import PERSON, AddressError, guess_kind, normalise
 from reminders.models import Recipient
-from reminders.tables import MOST_COLUMNS
+from reminders.tables import MOST_COLUMNS, Table
 
 MOST_TAG = 60
 MOST_NAME = 200
 MOST_FIELD = 500
-#: tags that a form takes at once: each is looked for by itself
+#: tags that a form accepts at once: each costs a query
 MOST_TAGS = 50
-#: of a line: the address is one of so many, or nowhere
+#: pieces of a line that are tried as the address
 MOST_PIECES = 10
 NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
+ADDRESS, NAME, KIND, TAGS = COLUMNS
+FIELD, NOTHING = "field", ""
+#: rows that a guess of the columns looks at
+SAMPLE = 50
+#: digits of a cell that may be a phone number
+FEWEST_DIGITS = 6
+#: usual headings, as `field_name` writes them
+HEADINGS = {
+    **dict.fromkeys(
+        (
+            *("address", "phone", "phone_number", "phonenumber", "mobile", "mobile_number", "mobile_phone", "cell"),
+            *("whatsapp", "whatsapp_number", "number", "tel", "telephone", "telefon", "handy", "nummer", "telefono"),
+            *("e_mail", "email", "mail", "email_address", "e_mail_address", "mailbox"),
+            *("group_id", "jid", "linkedin", "linkedin_url", "profile", "profile_url"),
+        ),
+        ADDRESS,
+    ),
+    **dict.fromkeys(("name", "full_name", "fullname", "display_name", "group_name", "group", "contact"), NAME),
+    "kind": KIND,
+    **dict.fromkeys(("tags", "tag", "labels", "label"), TAGS),
+}
 # Where a cell may begin, with the blanks before its text: at the start, behind a separator, or behind white space that
 # has a tab or a line break in it. White space is read only from its beginning: from each tab it would be quadratic.
 CELL_BEGINS = r"((?:^|[;,|])\s*+|(?<!\s)[^\S\t\r\n]*+[\t\r\n]\s*+)"
 GUARD = re.compile(rf"{CELL_BEGINS}'('*+[=+\-@])")
 SEPARATOR = re.compile(r"[\t;,]")
 TAG_SEPARATOR = re.compile(r"[;,]")
-# What is left of a long number in a spreadsheet: 1.20363E+17, or 1.20363025246125e+17.
+# A long number that a spreadsheet has rounded: 1.20363E+17, or 1.20363025246125e+17.
 ROUNDED = re.compile(r"[0-9][.,]?[0-9]*[eE]\+?[0-9]{1,3}")
 NOT_IN_A_NAME = re.compile(r"\W+")
 
@@ -49,18 +73,18 @@ class Entry:
 
 @dataclass(slots=True)
 class RecipientList:
-    """What a text holds: usable entries in their order, each address once, and what is wrong with the other lines."""
+    """Usable entries in their order, each address once, and a problem for each other line."""
 
     entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     repeated: int = 0
-    #: lines beyond those that were to be read
+    #: lines beyond `most`
     unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds for every line that does not say otherwise: kind (None: guessed), country, tags."""
+    """Values for lines that do not have their own: kind (None: guessed), country, tags."""
 
     kind: str | None = None
     region: str | None = None
@@ -73,8 +97,7 @@ GUESS_ALL = Defaults()
 def read(
     text: str, defaults: Defaults = GUESS_ALL, most: int | None = None, most_problems: int | None = None
 ) -> RecipientList:
-    """`most`: of a stranger's list only so many lines are read, because each costs time. `most_problems`: reading ends
-    with so many lines that cannot be used, which cost more."""
+    """Read a list. Stops after `most` lines, and after `most_problems` unusable ones, which take longer to read."""
     lines = text.splitlines()
     columns = _header(lines)
     rows = (
@@ -90,7 +113,7 @@ def read(
 def gathered(
     rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry], most_problems: int | None = None
 ) -> RecipientList:
-    """Each row is its number, its beginning as a problem shows it, and what the entry is made of."""
+    """Collect entries and problems. A row is its number, its beginning (for the problem) and the entry's source."""
     result, seen = RecipientList(), set()
     for number, beginning, row in rows:
         try:
@@ -108,7 +131,7 @@ def gathered(
 
 
 def _header(lines: list[str]) -> list[str]:
-    """The columns of a CSV file; without them each line is an address, because a display name may hold a comma."""
+    """Return the columns of a CSV file. Without a header each line is an address: a display name may hold a comma."""
     try:
         names = [word.strip().lower() for word in next(csv.reader(lines[:1]), [])]
     except csv.Error:
@@ -126,12 +149,12 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
 
 
 def unguarded(cell: str) -> str:
-    """Without the apostrophes that an export puts before what a spreadsheet would take for a formula."""
+    """Remove the apostrophes that an export puts in front of cells that look like formulas."""
     return GUARD.sub(r"\1\2", cell)
 
 
 def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry:
-    """The recipient of a row whose cells are named; every name that is none of COLUMNS is an own field."""
+    """Return the entry of a row with named cells; names that are not in COLUMNS become own fields."""
     row = {column: unguarded(cell) for column, cell in cells.items()}
     if any("\x00" in cell for cell in row.values()):
         raise AddressError(NUL)
@@ -150,7 +173,7 @@ def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry
 
 
 def _fields(row: dict[str, str]) -> dict[str, str]:
-    """Every other column, under a name that a placeholder can have: "Flat no." is {flat_no}."""
+    """Return the other columns under names that placeholders can have: "Flat no." becomes {flat_no}."""
     own = {field_name(column): value.strip() for column, value in row.items() if column not in COLUMNS}
     if any(len(value) > MOST_FIELD for value in own.values()):
         raise AddressError(f"A field has at most {MOST_FIELD} characters.")
@@ -159,13 +182,13 @@ def _fields(row: dict[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)  # the same columns in every row
 def field_name(words: str) -> str:
-    """Empty where nothing is left that a placeholder could be called."""
+    """Return the name of a placeholder for this heading; empty if nothing usable is left of it."""
     name = NOT_IN_A_NAME.sub("_", words.strip().lower()).strip("_")
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _from_line(line: str, defaults: Defaults) -> tuple[str, str, str]:
-    """Kind, address and name: the whole line is the address, or one of its pieces is and the rest is the name."""
+    """Return kind, address and name. The address is the whole line, or one of its pieces and the rest is the name."""
     try:
         return *_address(line, defaults), ""
     except AddressError as problem:
@@ -190,6 +213,82 @@ def _address(text: str, defaults: Defaults) -> tuple[str, str]:
 
 
 def first_problems(problems: Sequence[str], most: int) -> list[str]:
-    """What is shown of a long list of problems."""
+    """Shorten a list of problems for display."""
     more = len(problems) - most
     return [*problems[:most], *([f"and {more} more"] if more > 0 else [])]
+
+
+# --- tables: which column is what ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The use of each column, and whether the first row is a header."""
+
+    header: bool
+    uses: tuple[str, ...]
+
+
+def guess_layout(table: Table) -> Layout:
+    rows = [row for _, row in table.filled()][: SAMPLE + 1]
+    header = bool(rows) and not any(_looks_like_an_address(cell) for cell in rows[0])
+    counts = [sum(_looks_like_an_address(row[n]) for row in rows[header:] if n < len(row)) for n in range(table.width)]
+    uses = _by_heading(rows[0], table.width) if header else [NOTHING] * table.width
+    return Layout(header, tuple(_one_address(uses, counts)))
+
+
+def _looks_like_an_address(cell: str) -> bool:
+    """Accept numbers without country code and typing errors too: they are problems to report, not headings."""
+    return guess_kind(cell) != PERSON or sum(map(str.isdigit, cell)) >= FEWEST_DIGITS
+
+
+def _by_heading(headings: Sequence[str], width: int) -> list[str]:
+    names = [field_name(heading) for heading in headings] + [""] * (width - len(headings))
+    return [HEADINGS.get(name, FIELD if name else NOTHING) for name in names]
+
+
+def _one_address(uses: list[str], counts: list[int]) -> list[str]:
+    """Keep one address column: among those with such a heading, else among all, the one with most addresses."""
+    called = [n for n, use in enumerate(uses) if use == ADDRESS] or list(range(len(uses)))
+    best = max(called, key=lambda n: counts[n], default=0)
+    uses = [FIELD if use == ADDRESS else use for use in uses]
+    uses[best] = ADDRESS
+    if NAME not in uses and FIELD not in uses and len(uses) > 1:
+        uses[0 if best else 1] = NAME  # a list without a header: a name and an address
+    return uses
+
+
+def column_headings(table: Table, layout: Layout) -> list[str]:
+    """Return the heading of each column, or "Column 3"."""
+    first = next((row for _, row in table.filled()), []) if layout.header else []
+    texts = [cell.strip() for cell in first] + [""] * (table.width - len(first))
+    return [text or f"Column {n}" for n, text in enumerate(texts, start=1)]
+
+
+def column_keys(table: Table, layout: Layout) -> list[str]:
+    """Return what each column fills: a part of the recipient, an own field by its name, or nothing."""
+    result: list[str] = []
+    for n, (use, heading) in enumerate(zip(layout.uses, column_headings(table, layout)), start=1):
+        name = field_name(heading) or f"column_{n}"
+        taken = name in COLUMNS or name in result
+        result.append((f"{name}_{n}" if taken else name) if use == FIELD else use)
+    return result
+
+
+def read_table(table: Table, layout: Layout, defaults: Defaults) -> RecipientList:
+    """Read the recipients of a table. Columns with the same use are joined: first name and last name."""
+    names = column_keys(table, layout)
+    rows = list(table.filled())[layout.header :]
+
+    def entry(number: int, row: list[str]) -> Entry:
+        return from_row(number, _joined(names, row), defaults)
+
+    return gathered(((number, " ".join(row), row) for number, row in rows), entry)
+
+
+def _joined(names: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    cells: dict[str, list[str]] = {}
+    for name, cell in zip(names, row):
+        if name and cell.strip():
+            cells.setdefault(name, []).append(cell.strip())
+    return {name: (";" if name == TAGS else " ").join(parts) for name, parts in cells.items()}

@@ -1,32 +1,39 @@
-"""Files of a reminder's parts, from the admin and the shell alike: how large, of what type, stored once, and shown."""
+"""Files of a reminder's parts: which are accepted, how they are stored, and the links by which gateways fetch them."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import mimetypes
+import time
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.core import signing
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 
-from accounts.channels.base import CaptionedAudio, Channel
+from accounts.channels.base import CaptionedAudio, Channel, Media
 from reminders.models import MediaFile, ReminderMessage
 
 Kind = ReminderMessage.Kind
 MB = 1024 * 1024
 MOST_MB = 100
+LINK_SALT = "crier.media"
+DAY = 86_400
+CACHE_SECONDS = 3_600
 
-#: what recipients' apps can show, and how large they take it
+#: types that recipients' apps can show, and their largest size in MB
 TYPES: dict[str, tuple[tuple[str, ...], int]] = {
     Kind.IMAGE: (("image/png", "image/jpeg", "image/gif", "image/webp"), 16),
     Kind.VIDEO: (("video/mp4", "video/3gpp"), 64),
     Kind.AUDIO: (("audio/ogg", "audio/mpeg", "audio/mp4", "audio/aac", "audio/amr"), 16),
     Kind.DOCUMENT: ((), MOST_MB),
 }
-#: never as a document either: a browser or a desktop would run it
+#: refused as documents too: a browser or a desktop would run them
 REFUSED = {
     "text/html",
     "image/svg+xml",
@@ -35,8 +42,8 @@ REFUSED = {
     "text/javascript",
     "application/javascript",
 }
-#: the same by their names: what a desktop or a phone runs, installs, mounts or obeys at a touch has many types, and
-#: some have none. By group: programs, packages, disk images, scripts, shortcuts, documents with macros, pages.
+#: The same by file extension: files that a desktop or a phone runs, installs or mounts have many types or none.
+#: By group: programs, packages, disk images, scripts, shortcuts, documents with macros, pages.
 REFUSED_NAMES = frozenset(
     {
         *("app", "bat", "cmd", "com", "cpl", "dll", "exe", "gadget", "pif", "scr", "sys", "xbap"),
@@ -53,7 +60,7 @@ REFUSED_NAMES = frozenset(
         *("htm", "html", "mht", "mhtml", "shtml", "svg", "svgz", "swf", "xht", "xhtml"),
     }
 )
-#: how a picture's bytes begin, whatever its name says
+#: first bytes of pictures
 SIGNATURES = {
     "image/png": (b"\x89PNG\r\n",),
     "image/jpeg": (b"\xff\xd8\xff",),
@@ -63,7 +70,7 @@ SIGNATURES = {
 
 
 def kind_of(filename: str) -> str:
-    """The kind of part that this file is; what apps cannot show in place goes out as a document."""
+    """Return the kind of part for this file; types that apps cannot show in place are documents."""
     mime = mime_of(filename)
     return next((kind for kind, (allowed, _) in TYPES.items() if mime in allowed), Kind.DOCUMENT)
 
@@ -73,7 +80,7 @@ def mime_of(filename: str) -> str:
 
 
 def most_mb(kind: str, channels: Iterable[Channel] = ()) -> int:
-    """How large a file of this kind may be, for all of these channels."""
+    """Return the size limit of a file of this kind that all of these channels accept."""
     return min(TYPES[kind][1], settings.MEDIA_MAX_MB, *(channel.file_mb.get(kind, MOST_MB) for channel in channels))
 
 
@@ -89,7 +96,7 @@ def _endings(kind: str) -> str:
 
 
 def check(kind: str, file: Any, channels: Iterable[Channel] = ()) -> None:
-    """ValidationError says what is wrong with the file, for a part of this kind on these channels."""
+    """Raise ValidationError if the file cannot be a part of this kind on these channels."""
     mime, allowed, most = mime_of(file.name), TYPES[kind][0], most_mb(kind, channels)
     if file.size > most * MB:
         raise ValidationError(f"The file has {file.size / MB:.1f} MB; for a part of this kind {most} MB is the limit.")
@@ -103,7 +110,7 @@ def check(kind: str, file: Any, channels: Iterable[Channel] = ()) -> None:
 
 
 def caption_problem(kind: str, text: str, channels: Iterable[Channel]) -> str:
-    """Why these channels cannot send a file of this kind with this text; empty where they can."""
+    """Return why these channels cannot send a file of this kind with this text, or nothing."""
     refusing = [one.label for one in channels if one.captioned_audio is CaptionedAudio.REFUSED]
     if kind != Kind.AUDIO or not text.strip() or not refusing:
         return ""
@@ -118,7 +125,7 @@ def _first_bytes(file: Any) -> bytes:
 
 
 def keep(file: Any, owner: Any, team: Any = None) -> MediaFile:
-    """The same content is stored once per owner, and uploaded once per account."""
+    """Store a file and return it. The same content is stored once per owner."""
     digest = hashlib.sha256()
     for chunk in file.chunks():
         digest.update(chunk)
@@ -132,9 +139,43 @@ def keep(file: Any, owner: Any, team: Any = None) -> MediaFile:
 
 
 def answer_with(media: MediaFile, mime: str, *, download: bool) -> HttpResponse:
-    """The file for whoever asked. Whole: over ASGI Django reads a FileResponse whole too, and leaves it open when the
-    browser goes away meanwhile. FileNotFoundError: it is gone."""
+    """Return a response with the whole file; raise FileNotFoundError. Over ASGI Django reads a FileResponse whole too,
+    and leaves it open when the browser disconnects meanwhile."""
     with media.file.open("rb") as file:
         answer = HttpResponse(file.read(), content_type=mime)
     answer["Content-Disposition"] = content_disposition_header(download, media.filename) or "inline"
     return answer
+
+
+# --- links ----------------------------------------------------------------------------------------------------
+# A gateway fetches a file itself under such a link, so that the file does not travel inside every message. A link is
+# signed, holds for one file, and expires. It is the same all day long: a gateway that caches fetches it once.
+
+
+class NoSuchFile(LookupError):
+    """The link is forged or has expired, or its file is gone."""
+
+
+def link_url(media: Media) -> str | None:
+    """Return a link, or None while the site has no public address: then the file goes into the message."""
+    if not settings.PUBLIC_URL:
+        return None
+    return f"{settings.PUBLIC_URL}/files/{link_token(media.sha256, time.time())}"
+
+
+def link_token(sha256: str, now: float) -> str:
+    """Return a token that is valid until the end of tomorrow (UTC), so that no run outlives its links."""
+    until = (math.floor(now / DAY) + 2) * DAY
+    return signing.Signer(salt=LINK_SALT).sign_object([sha256, until])
+
+
+def linked_file(token: str, now: datetime) -> MediaFile:
+    """Return the file of a link. Raises NoSuchFile."""
+    try:
+        sha256, until = signing.Signer(salt=LINK_SALT).unsign_object(token)
+    except (signing.BadSignature, ValueError):
+        raise NoSuchFile from None
+    file = MediaFile.objects.filter(sha256=sha256).first() if now.timestamp() < until else None
+    if file is None:
+        raise NoSuchFile
+    return file

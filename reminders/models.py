@@ -1,4 +1,4 @@
-"""Who gets what, when: recipients, media, reminders."""
+"""Recipients, suppressions, media files, and reminders with their parts, senders and targets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Recipient(Owned):
         CONVERTED = "converted"
         CLOSED = "closed"
 
-    #: who gets nothing at all; the others that are not active get no follow-ups
+    #: these get nothing at all; the others that are not active get no follow-ups
     GETS_NOTHING = (Status.OPTED_OUT, Status.BLACKLISTED, Status.DO_NOT_DISTURB)
 
     kind = models.CharField(max_length=16, choices=Kind)
@@ -52,15 +52,15 @@ class Recipient(Owned):
     status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
     # The person's own texts for placeholders, besides the name: {"flat": "12 B"}.
     fields = models.JSONField(default=dict, db_default=Value({}, models.JSONField()), blank=True)
-    # What follow-ups know of the person. The same for every recipient with this address, whoever's list it is in: a
-    # trigger copies it to a new one, and whatever changes it changes them all.
+    # The state of follow-ups to this person. It is the same for every recipient with this address, in all lists: a
+    # trigger copies it to new ones, and every change is made to all of them.
     follow_up_attempts = models.PositiveIntegerField(default=0)  # that went out and had no reply
     attempts_reset_at = models.DateTimeField(null=True, blank=True)
     cooldown_until = models.DateTimeField(null=True, blank=True)
     replied_at = models.DateTimeField(null=True, blank=True)
     # "not interested" only because of the follow-up limit: a reply or the end of the cooldown takes it back.
     limited = models.BooleanField(default=False, db_default=False)
-    # Hidden from lists and pickers, and no reminder's target: whoever adds the address again brings it back.
+    # Hidden from lists and pickers, and not a target of any reminder. Adding the address again restores it.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -135,7 +135,7 @@ class Membership(models.Model):
 
 
 class Suppression(models.Model):
-    """An address that nobody writes to any more. It holds for every account."""
+    """An address that gets nothing any more, from any account."""
 
     class Reason(models.TextChoices):
         HARD_BOUNCE = "hard_bounce", "hard bounce"
@@ -156,7 +156,7 @@ class Suppression(models.Model):
     source = models.CharField(max_length=12, choices=Source, default=Source.PROVIDER, db_default="provider")
     detail = models.CharField(max_length=500, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    # Empty: for ever. A suppression that has expired holds nobody back.
+    # Empty: for ever. An expired suppression has no effect.
     expires_at = models.DateTimeField(null=True, blank=True)
     added_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
@@ -167,7 +167,7 @@ class Suppression(models.Model):
 
 
 class ErasedAddress(models.Model):
-    """A person who was erased and must not come back by an import: nothing is left but a keyed hash of the address."""
+    """The keyed hash of an erased address that must not come back by an import."""
 
     digest = models.CharField(max_length=64, unique=True)
     erased_at = models.DateTimeField()
@@ -237,7 +237,7 @@ class Reminder(Owned):
     delivery_window_start_hour = models.PositiveSmallIntegerField(default=6)
     delivery_window_end_hour = models.PositiveSmallIntegerField(default=18)
     enabled = models.BooleanField(default=True)
-    # Hidden from lists and switched off for good: its runs keep it from being deleted. See fanout.runs.corrections.
+    # Hidden from lists and switched off: its runs keep it from being deleted. See fanout.runs.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     auto_resume = models.BooleanField(
         default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."
@@ -255,7 +255,7 @@ class Reminder(Owned):
         help_text="Of a follow-up: only high is added to an account's long queue.",
     )
     next_fire_at = models.DateTimeField(null=True, blank=True, editable=False)
-    # Firings that were begun and never ended: each has ended its worker. See fanout.runs.firing.
+    # Firings that were begun and not finished: each has ended its worker. See fanout.runs.firing.
     firing_attempts = models.PositiveSmallIntegerField(default=0, db_default=0, editable=False)
     # Why it could not be fired, in a sentence. Of one that is off: why Crier has set it aside.
     firing_problem = models.CharField(max_length=300, blank=True, default="", db_default="", editable=False)
@@ -320,16 +320,16 @@ class Reminder(Owned):
 
     @property
     def senders(self) -> list[Account]:
-        """The accounts it goes out through, in order; never empty."""
+        """Return the accounts it goes out through, in order; never empty."""
         return [self.account, *(row.account for row in self.further_senders.all())]
 
     @property
     def run_action(self) -> str:
-        """What its runs do: the channel of its first sender has the last word."""
+        """Return the action of its runs, as the channel of its first sender counts it."""
         return channel(self.account.channel).counts(self.action)
 
     def set_further_senders(self, accounts: Iterable[Account]) -> None:
-        """Besides the first; one that is named twice sends once."""
+        """Store the senders besides the first, each once."""
         self.further_senders.all().delete()
         further = [account for account in dict.fromkeys(accounts) if account.pk != self.account_id]
         ReminderSender.objects.bulk_create(
@@ -339,16 +339,16 @@ class Reminder(Owned):
 
     @property
     def set_aside(self) -> bool:
-        """Whether Crier has switched it off."""
+        """Return whether Crier has switched it off."""
         return bool(self.firing_problem) and not self.enabled
 
     def forgive(self) -> None:
-        """Forget what went wrong when it was fired: somebody has looked at it. The caller saves."""
+        """Clear the record of failed firings, after a person has edited it. The caller saves."""
         self.firing_attempts, self.firing_problem = 0, ""
 
     @property
     def timed(self) -> bool:
-        """Whether it has a time to fire at, also one that has passed."""
+        """Return whether it has a time to fire at, even a past one."""
         return bool(self.cron or self.fire_at)
 
     @property
@@ -359,7 +359,7 @@ class Reminder(Owned):
         return schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, moment)
 
     def late_error(self, now: Any) -> str | None:
-        """Why its firings would send nothing, in a sentence; None when one of them is in time."""
+        """Return a sentence when all its firings come after its window has closed, else None."""
         return schedule.late_error(self.schedule, self.fire_at, self.cron, self.timezone, self.window, now)
 
     def plan_next(self, after: datetime) -> None:
@@ -397,9 +397,9 @@ class ReminderSender(models.Model):
         return str(self.account)
 
 
-#: Characters of a part's text: what WhatsApp takes in one message, and more than anybody reads in a mail.
+#: Characters of a part's text: the limit of a WhatsApp message, and enough for any mail.
 MOST_TEXT = 65_536
-#: Characters of a part's HTML. Gmail hides what stands behind the first 102 KB.
+#: Characters of a part's HTML. Gmail hides everything after the first 102 KB.
 MOST_HTML = 200_000
 
 
@@ -462,7 +462,7 @@ def _part_has_content(name: str) -> models.CheckConstraint:
 
 
 class ReminderMessage(MessagePart):
-    """A part of what a reminder says."""
+    """A part of the reminder itself (Message 1)."""
 
     reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="messages")
 

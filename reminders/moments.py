@@ -1,4 +1,4 @@
-"""A moment in an operator's words: the same on every page, in every command and in every stored text."""
+"""Format moments and durations for people: the same on every page, in every command and in every stored text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
-    """The time as clocks there show it, with the day where it is not today. Without `now` the day is always named:
-    for texts that are kept and read later."""
+    """Return the local time, with the day unless it is today. Without `now` the day is always named, for texts that are
+    stored and read later."""
     local = at.astimezone(ZoneInfo(timezone))
     time = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
     if now is None:
@@ -26,7 +26,7 @@ def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds
 
 
 def two_clocks(at: datetime, zone: str, own: str, now: datetime | None = None, seconds: bool = False) -> str:
-    """The time in the reader's timezone, and in brackets that of the place it is about, where its clocks differ."""
+    """Return the time in the reader's timezone, followed by the place's own in brackets if its clocks differ."""
     theirs, local = wall_clock(at, zone, now, seconds), wall_clock(at, own, now, seconds)
     return theirs if same_clock(at, zone, own) else f"{theirs} ({local} {own})"
 
@@ -36,24 +36,24 @@ def same_clock(at: datetime, zone: str, other: str) -> bool:
 
 
 def moment(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
-    """The same with the name of the timezone."""
+    """Return the local time with the name of its timezone."""
     return f"{wall_clock(at, timezone, now, seconds)} ({timezone})"
 
 
 def closing_time(at: datetime, timezone: str) -> str:
-    """The end of a window: one that ends with its day closes at 24:00, not at 00:00."""
+    """Return the end of a window: one that ends with its day closes at 24:00, not at 00:00."""
     local = f"{at.astimezone(ZoneInfo(timezone)):%H:%M}"
     return "24:00" if local == "00:00" else local
 
 
 def in_full(at: datetime, timezone: str) -> str:
-    """To the second, with everything that there is to say."""
+    """Return weekday, date, time to the second and timezone."""
     return f"{at.astimezone(ZoneInfo(timezone)):%A %d %B %Y %H:%M:%S} ({timezone})"
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWords:
-    """How moments of a place are written. `zone` is the reader's timezone; without one the place's own is named."""
+    """A format for the moments of a place. `zone` is the reader's timezone; without one the place's own is named."""
 
     own: str
     zone: str = ""
@@ -63,7 +63,7 @@ class TimeWords:
 
 
 def duration(seconds: float) -> str:
-    """In two units at most: "2 h 5 min"."""
+    """Return a duration in at most two units: "2 h 5 min"."""
     left = max(0, int(seconds))
     words: list[str] = []
     for size, unit in UNITS:
@@ -76,5 +76,5 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """For something that is expected: "about 2 min", in whole minutes."""
+    """Return an expected duration in whole minutes: "about 2 min"."""
     return f"about {duration(max(1, round(seconds / 60)) * 60)}"

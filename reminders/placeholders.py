@@ -20,10 +20,9 @@ ALWAYS = ("name", "first_name")
 #: where a part may have placeholders; a caption is the text of its file
 TEXTS = ("text", "html", "subject")
 
-# Also what only means to be one, {first name} or {First-Name}: nobody has such a field, so it is an error with the
-# allowed ones, and does not go out as it is. At most three words, one with a letter: {1}, CSS and JSON are none.
-# Nothing is given back once it is taken (*+, ++), so that each stretch of text is read once: with plain quantifiers
-# 20 KB of blanks behind a brace took 11 seconds.
+# Also matches near misses such as {first name} and {First-Name}: no recipient has such a field, so they are reported
+# instead of going out. At most three words, one with a letter: {1}, CSS and JSON do not match. Quantifiers are
+# possessive (*+, ++), so that text is read once: with plain ones 20 KB of blanks behind a brace took 11 seconds.
 NAME = r"(?=[\d -]*+[^\W\d])\w[\w-]*+(?:[ ][\w-]++){0,2}+"
 LIKE_A_PLACEHOLDER = re.compile(rf"\{{\s*+(?:(?:name|first_name)\b|{NAME}\s*+[|}}])")
 TOKEN = re.compile(rf"\{{\{{|\}}\}}|\{{\s*+(?P<name>{NAME})\s*+(?:\|(?P<default>[^{{}}\n]*+))?\}}|[{{}}]")
@@ -63,7 +62,7 @@ def is_template(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> tuple[Piece, ...]:
-    """The text in pieces; raises Malformed."""
+    """Return the text in pieces. Raises Malformed."""
     return tuple(_pieces(text)) if is_template(text) else (text,)
 
 
@@ -92,7 +91,7 @@ def _where(text: str, at: int) -> str:
 
 
 def render(text: str, values: Mapping[str, str], written: Callable[[str], str] = str) -> str:
-    """The text with the values in it, each as `written` writes it; nothing where there is neither value nor default."""
+    """Return the text with values filled in, each formatted by `written`; empty where there is no value or default."""
     return "".join(piece if isinstance(piece, str) else _filled(piece, values, written) for piece in parse(text))
 
 
@@ -108,13 +107,13 @@ def placeholders(text: str) -> list[Placeholder]:
 
 
 def frozen(part: dict[str, Any]) -> dict[str, Any]:
-    """The part as a run keeps it: a template where it differs from person to person, otherwise the finished text."""
+    """Return the part as a run keeps it: a template if it differs between recipients, otherwise the finished text."""
     try:
         if any(placeholders(part.get(text, "")) for text in TEXTS):
             return part | {"personal": True}
         return part | {text: render(part[text], {}) for text in TEXTS if part.get(text)}
     except Malformed:
-        return part  # nobody has checked it: it goes out as it is
+        return part  # it was stored unchecked: it goes out as it is
 
 
 def in_parts(parts: Iterable[Mapping[str, Any]]) -> list[Placeholder]:
@@ -123,22 +122,22 @@ def in_parts(parts: Iterable[Mapping[str, Any]]) -> list[Placeholder]:
 
 
 def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What the parts ask of a recipient."""
+    """Return the names of all placeholders in the parts."""
     return sorted({one.name for one in in_parts(parts)})
 
 
 def required_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What they cannot do without."""
+    """Return the names of placeholders without a default."""
     return sorted({one.name for one in in_parts(parts) if one.default is None})
 
 
 def lacking(names: Iterable[str]) -> str:
-    """Why somebody gets nothing, as the freezing of a run says it too."""
+    """Return the reason for skipping a recipient, as freezing a run words it too."""
     return f"no value for {', '.join(f'{{{name}}}' for name in sorted(names))}, which has no default"
 
 
 def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
-    """The part for one recipient. Its key is its own: nobody else gets these bytes."""
+    """Return the part for one recipient, with a key of its own, because its bytes are not shared."""
     return replace(
         part,
         key=f"{part.key}:{target_id}",
@@ -152,7 +151,7 @@ def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
 
 
 def value_of(person: Person, name: str) -> str:
-    """Empty where there is none. A group's name does not begin with a first name."""
+    """Return a person's value, or nothing. A group's name has no first name in it."""
     if name == "name":
         return person.name.strip()
     own = str(person.fields.get(name) or "").strip()
@@ -167,12 +166,12 @@ def values_of(person: Person, names: Iterable[str]) -> dict[str, str]:
 
 
 def values_for(person: Person, parts: Iterable[Mapping[str, Any]]) -> dict[str, str] | None:
-    """What a run target keeps for these frozen parts; None where they have no placeholders."""
+    """Return the values that a run target keeps for these frozen parts; None if they have no placeholders."""
     names = names_in(parts)
     return values_of(person, names) if names else None
 
 
-# The same for all recipients of a run at once: `r` is the recipient, %(names)s what the parts ask for.
+# The same in SQL for all recipients of a run: `r` is the recipient, %(names)s the placeholders.
 VALUES_SQL = r"""
 (SELECT coalesce(jsonb_object_agg(n.name, v.value), '{}')
    FROM unnest(%(names)s::text[]) AS n(name), LATERAL (

@@ -40,14 +40,14 @@ SOME_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def from_wall_clock(wall: datetime, timezone: str, now: datetime) -> datetime:
-    """The moment at which the clock there shows it, in UTC. Raises ValueError with a sentence for the operator."""
+    """Return the moment of a local time, in UTC. Raises ValueError with a sentence for the operator."""
     if not EARLIEST.year <= wall.year <= now.year + MOST_YEARS_AHEAD:
         raise ValueError(TOO_FAR)
     return wall.replace(tzinfo=ZoneInfo(timezone)).astimezone(UTC)
 
 
 def cron_error(expr: str) -> str | None:
-    """The sentence for the operator when the expression cannot be used, else None."""
+    """Return a sentence when the expression cannot be used, else None."""
     fields = expr.split()
     if not fields:
         return "Enter a cron expression, for example “0 9 * * 1-5”."
@@ -82,7 +82,7 @@ def _parses_alone(day_of_month: str) -> bool:
 
 
 def describe(cron: str) -> str:
-    """The expression in words ("every weekday at 09:00"); the expression itself when there are none."""
+    """Return the expression in words ("every weekday at 09:00"), or the expression itself."""
     if cron_error(cron):
         return cron
     minute, hour, *days = cron.split()
@@ -93,7 +93,7 @@ def describe(cron: str) -> str:
 
 
 def _days_in_words(day: str, month: str, weekday: str) -> str:
-    """Of the usual expressions; empty for others."""
+    """Return words for the usual expressions, empty for others."""
     if (day, month) == ("*", "*"):
         if weekday.isdecimal():
             return f"every {WEEKDAYS[int(weekday) % 7]}"
@@ -102,7 +102,7 @@ def _days_in_words(day: str, month: str, weekday: str) -> str:
 
 
 def next_firing(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> datetime | None:
-    """The first firing strictly after `after`, in UTC. None when there is none left."""
+    """Return the first firing strictly after `after`, in UTC, or None."""
     return next(_firings(kind, fire_at, cron, timezone, after), None)
 
 
@@ -113,14 +113,14 @@ def upcoming(
 
 
 def passed_error(fire_at: datetime, now: datetime) -> str:
-    """The sentence for a time that nothing can be fired at any more; empty for one to come."""
+    """Return a sentence for a time in the past, else nothing."""
     return "This time has passed." if fire_at <= now else ""
 
 
 def late_error(
     kind: str, fire_at: datetime | None, cron: str, timezone: str, window: Window, after: datetime
 ) -> str | None:
-    """The sentence for the operator when the reminder only ever fires after its window has closed, else None."""
+    """Return a sentence when the reminder only ever fires after its window has closed, else None."""
     firings = upcoming(kind, fire_at, cron, timezone, after, LOOKED_AT)
     if not firings or any(firing < window.closes_on(firing) for firing in firings):
         return None
@@ -156,7 +156,7 @@ def _at_fixed_times(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[date
 
 
 def _by_the_clock(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Between two clock changes local time is UTC plus a constant, and there plain cron maths is exact.
+    """Yield firings between clock changes, where local time is UTC plus a constant and cron maths is exact.
 
     cronsim's own stepping in local time loses a firing a year where clocks change at midnight or by half
     an hour (`*/30 1 * * *` in Cairo, `50 * * * *` on Lord Howe Island).
@@ -175,7 +175,7 @@ def _by_the_clock(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[dateti
 
 
 def _first_change(zone: ZoneInfo, offset: timedelta, after: datetime, until: datetime) -> datetime | None:
-    """The first moment after `after`, up to `until`, at which the zone's offset is another one."""
+    """Return the first moment after `after`, up to `until`, at which the zone's offset changes, or None."""
     while after < until:
         stop = min(after + DAY, until)
         if _offset(zone, stop) != offset:

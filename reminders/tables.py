@@ -1,6 +1,6 @@
-"""A file or a pasted text as a table of texts: CSV in any of its dialects, or the first sheet of an Excel file. Pure.
+"""Read a file or a pasted text as a table of texts: CSV in any dialect, or the first sheet of an Excel file. Pure.
 
-Files come from anywhere: everything that is read is bounded before it is unpacked.
+Files are untrusted: everything is bounded before it is unpacked.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import openpyxl
 
 MB = 1_000_000
 MOST_BYTES = 5 * MB
-#: an Excel file is a compressed archive, and a small one may unpack to a disk full of nothing
+#: an Excel file is a compressed archive, and a small one may unpack to gigabytes
 MOST_UNPACKED = 30 * MB
-#: rows of a list, wherever it is taken in a web request: reading them takes about two seconds
+#: rows of a list in a web request: reading them takes about two seconds
 MOST_ROWS = 50_000
 MOST_COLUMNS = 60
-#: characters; longer than anything that is stored, so that whoever checks a cell still sees that it is too long
+#: characters; more than is ever stored, so that later checks still see that a cell is too long
 MOST_CELL = 1_000
 DELIMITERS = ",;\t"
 
@@ -39,7 +39,7 @@ class UnusableFile(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, also the empty ones: the first has the number 1, as in a spreadsheet."""
+    """Rows of cells, including empty rows; the first has the number 1, as in a spreadsheet."""
 
     rows: list[list[str]]
 
@@ -48,14 +48,14 @@ class Table:
         return max((len(row) for row in self.rows), default=0)
 
     def filled(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows that have something in them and are no comment, with their numbers."""
+        """Yield rows that are neither empty nor comments, with their numbers."""
         for number, row in enumerate(self.rows, start=1):
             if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
                 yield number, row
 
 
 def read(content: bytes) -> Table:
-    """Raises UnusableFile."""
+    """Read a CSV or Excel file. Raises UnusableFile."""
     if len(content) > MOST_BYTES:
         raise UnusableFile(f"The file is larger than {MOST_BYTES // MB} MB: split it.")
     if content.startswith(OLD_EXCEL):
@@ -64,7 +64,7 @@ def read(content: bytes) -> Table:
 
 
 def read_text(text: str) -> Table:
-    """Raises UnusableFile."""
+    """Read pasted CSV. Raises UnusableFile."""
     lines = text.splitlines(keepends=True)
     reader = csv.reader(lines, delimiter=_delimiter(lines))
     try:
@@ -76,7 +76,7 @@ def read_text(text: str) -> Table:
 
 
 def _table(rows: Iterable[Iterable[Any]]) -> Table:
-    """Without the empty rows at the end; raises UnusableFile."""
+    """Return the rows without empty ones at the end. Raises UnusableFile."""
     texts: list[list[str]] = []
     for row in rows:
         texts.append(_texts(row))
@@ -90,7 +90,7 @@ def _table(rows: Iterable[Iterable[Any]]) -> Table:
 
 
 def _texts(row: Iterable[Any]) -> list[str]:
-    """Without the empty cells at the end."""
+    """Return the cells as texts, without empty ones at the end."""
     cells = [_text(cell)[:MOST_CELL] for cell in row][:MOST_COLUMNS]
     while cells and not cells[-1].strip():
         cells.pop()
@@ -98,7 +98,7 @@ def _texts(row: Iterable[Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """As a person would write it: a phone number that a spreadsheet took for a number has no decimal point."""
+    """Return the value as a person would write it: phone numbers stored as numbers have no decimal point."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -114,7 +114,7 @@ def _text(value: Any) -> str:
 
 
 def _decoded(content: bytes) -> str:
-    """UTF-8, UTF-16 with its mark, or else what Excel writes in western Europe."""
+    """Decode UTF-8, UTF-16 with a byte-order mark, or the encoding of Excel in western Europe."""
     for encoding in ("utf-16",) if content.startswith(UTF_16) else ("utf-8-sig", "cp1252"):
         try:
             text = content.decode(encoding)
@@ -126,7 +126,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _delimiter(lines: list[str]) -> str:
-    """What cuts the first line into most cells."""
+    """Return the delimiter that cuts the first line into most cells."""
     first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
     return max(DELIMITERS, key=lambda delimiter: _cells(first, delimiter))
 
@@ -142,17 +142,17 @@ def _cells(line: str, delimiter: str) -> int:
 
 
 def _sheet(content: bytes) -> list[tuple[Any, ...]]:
-    """The values of the first sheet; formulas by what they last came to."""
+    """Return the values of the first sheet; formulas have their last computed value."""
     try:
         with ZipFile(BytesIO(content)) as archive:
-            # A member that is larger than it says is cut off there, and then its checksum is wrong.
+            # A member larger than it claims is cut off at that size, and its checksum fails.
             unpacked = sum(member.file_size for member in archive.infolist())
         if unpacked > MOST_UNPACKED:
             raise UnusableFile("The Excel file is too large when it is unpacked: save the list as CSV, or split it.")
         return _values(content)
     except UnusableFile:
         raise
-    except Exception:  # whatever is wrong with a file, openpyxl finds another exception for it
+    except Exception:  # openpyxl raises many kinds of exceptions for broken files
         raise UnusableFile("The Excel file cannot be read: open it, save it again, or save it as CSV.") from None
 
 

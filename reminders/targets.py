@@ -1,36 +1,56 @@
-"""The recipients of a list or a tag become a reminder's targets, from the admin and the shell alike."""
+"""Recipients and the targets of a reminder: stored from a list, tagged, chosen, and shared among its senders.
+
+The admin and the commands call the same functions.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, transaction
-from django.db.models import BigIntegerField, BooleanField, Count, F, Field, Func, Max, Q, QuerySet, TextField, Value
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    CharField,
+    Count,
+    F,
+    Field,
+    Func,
+    Max,
+    Q,
+    QuerySet,
+    TextField,
+    Value,
+)
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from accounts import access
 from accounts.channels.base import PLURAL_OF_KIND
+from accounts.channels.registry import channel
 from accounts.models import Account
 from reminders.erasure import without_erased
-from reminders.imports import Entry
+from reminders.imports import MOST_TAG, Entry
 from reminders.models import Recipient, Reminder
-from reminders.senders import able_to_reach
 
 #: rows that one statement of Django's own writes
 BATCH = 2_000
+TAGS = ArrayField(CharField(max_length=MOST_TAG))
+#: recipients that a count of tags looks at: an administrator's list may be long
+COUNTED = 10_000
 
 
 def among(column: str, values: Sequence[Any], field: Field[Any, Any]) -> Func:
-    """A condition, `column = ANY(array)`: for tens of thousands of values many times faster than `IN (…)`."""
+    """Return the condition `column = ANY(array)`: for tens of thousands of values many times faster than `IN (…)`."""
     array = Value(values, output_field=ArrayField(field))
     return Func(F(column), array, template="%(expressions)s)", arg_joiner=" = ANY(", output_field=BooleanField())
 
 
-# One statement however long the list is. The rest of a recipient's columns is as the model has it for a new one.
+# One statement for a list of any length. The other columns have the model's defaults.
 STORE = """
 INSERT INTO reminders_recipient
        (owner_id, team_id, kind, address, name, tags, fields, status, follow_up_attempts, created_at)
@@ -44,8 +64,8 @@ ON CONFLICT (owner_id, address) DO NOTHING
 
 
 def store_recipients(entries: Sequence[Entry], owner: Any, team: Any = None) -> int:
-    """Add those that the owner has not got; returns how many. What is there keeps its name, tags and status, and gets
-    the fields that the list has for it. Nobody comes back who was erased and had asked for silence."""
+    """Add recipients that the owner does not have; return how many. Existing ones keep name, tags and status, and get
+    the fields of the list. Addresses that were erased after an opt-out are left out."""
     return _store(without_erased(entries), owner, team)
 
 
@@ -69,14 +89,14 @@ def _store(entries: Sequence[Entry], owner: Any, team: Any) -> int:
 
 
 def _execute(statement: str, parameters: Sequence[Any]) -> int:
-    """Returns how many rows it wrote."""
+    """Return how many rows it wrote."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return int(cursor.rowcount)
 
 
 def restore(recipients: QuerySet[Recipient]) -> int:
-    """From the archive; returns how many were in it."""
+    """Take recipients out of the archive; return how many were in it."""
     return recipients.filter(archived=True).update(archived=False)
 
 
@@ -88,7 +108,7 @@ UPDATE reminders_recipient r SET fields = r.fields || listed.fields
 
 
 def fill_fields(entries: Sequence[Entry], owner: Any) -> None:
-    """What a list says of the owner's recipients replaces what they had under the same names."""
+    """Overwrite fields of the owner's recipients with those of the list."""
     if listed := [entry for entry in entries if entry.fields]:
         addresses, fields = [entry.address for entry in listed], [json.dumps(entry.fields) for entry in listed]
         _execute(FILL_FIELDS, [addresses, fields, owner.pk])
@@ -96,7 +116,7 @@ def fill_fields(entries: Sequence[Entry], owner: Any) -> None:
 
 @transaction.atomic
 def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
-    """Returns how many targets were added. Each entry is a recipient that the person can see, or a new one."""
+    """Make the entries targets, as recipients that the person can see or as new ones; return how many were added."""
     entries = without_erased(entries)
     ids = _visible_ids(reminder, user, entries)
     new = [entry for entry in entries if entry.address not in ids]
@@ -107,7 +127,7 @@ def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
 
 
 def _visible_ids(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> dict[str, int]:
-    """The recipients of these entries that a person can see, by address; the owner's before anybody else's."""
+    """Return the ids of recipients that a person can see, by address; the reminder owner's take precedence."""
     listed = among("address", [entry.address for entry in entries], TextField())
     rows = access.visible(user, Recipient.objects.filter(listed))
     ids: dict[str, int] = {}
@@ -122,12 +142,12 @@ def add_tagged(reminder: Reminder, user: Any, tag: str) -> int:
 
 
 def tagged(user: Any, tag: str, accounts: Sequence[Account]) -> QuerySet[Recipient]:
-    """The active recipients with the tag that one of the accounts can reach."""
+    """Return the active recipients with the tag that one of the accounts can reach."""
     return _tagged(user, tag).filter(kind__in=reachable_kinds(accounts))
 
 
 def with_any_tag(user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> QuerySet[Recipient]:
-    """As `tagged`, for several tags in one query."""
+    """Do what `tagged` does for several tags in one query."""
     return _active(user, Q(tags__overlap=list(tags))).filter(kind__in=reachable_kinds(accounts))
 
 
@@ -136,7 +156,7 @@ def tagged_out_of_reach(user: Any, tag: str, accounts: Sequence[Account]) -> Que
 
 
 def count_kinds(recipients: QuerySet[Recipient]) -> Counter[str]:
-    """How many there are of each kind of address."""
+    """Count the recipients by kind of address."""
     return Counter(dict(recipients.order_by().values_list("kind").annotate(n=Count("pk"))))
 
 
@@ -159,7 +179,7 @@ ON CONFLICT (reminder_id, recipient_id) DO NOTHING
 
 
 def _add(reminder: Reminder, recipients: list[int]) -> int:
-    """Those that are targets already stay where they are."""
+    """Append targets; existing ones keep their position. Return how many were added."""
     last = reminder.targets.aggregate(last=Max("position"))["last"] or 0
     added = _execute(ADD, [reminder.pk, last, list(dict.fromkeys(recipients))])
     restore(Recipient.objects.filter(among("pk", recipients, BigIntegerField())))
@@ -171,7 +191,7 @@ def reachable_kinds(accounts: Sequence[Account]) -> list[Recipient.Kind]:
 
 
 def unreachable_error(accounts: Sequence[Account], entries: Sequence[Entry]) -> str:
-    """Which entries none of the accounts can reach, in a sentence; empty when they reach all of them."""
+    """Return a sentence about entries that none of the accounts can reach, or nothing."""
     wrong = [entry for entry in entries if not able_to_reach(entry.kind, accounts)]
     if not wrong:
         return ""
@@ -182,8 +202,73 @@ def unreachable_error(accounts: Sequence[Account], entries: Sequence[Entry]) -> 
 
 
 def what_they_reach(accounts: Sequence[Account]) -> str:
-    """In words: "Office (smtp) sends to mailboxes only"."""
+    """Return for example "Office (smtp) sends to mailboxes only"."""
     kinds = reachable_kinds(accounts)
     words = " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in kinds)
     names = " and ".join(f"{account} ({account.channel})" for account in accounts)
     return f"{names} {'sends' if len(accounts) == 1 else 'send'} to {words} only"
+
+
+# --- which sender reaches whom --------------------------------------------------------------------------------
+# Each target goes through an account whose channel reaches its kind of address; accounts with equal reach take turns.
+
+
+def able_to_reach(kind: str, accounts: Sequence[Account]) -> tuple[int, ...]:
+    """Return the positions of the accounts that take turns for a kind of address: the active ones if there are any."""
+    able = [n for n, account in enumerate(accounts) if channel(account.channel).reaches(kind)]
+    return tuple(n for n in able if accounts[n].status == Account.Status.ACTIVE) or tuple(able)
+
+
+def turns(kinds: Iterable[str], accounts: Sequence[Account]) -> list[int | None]:
+    """Return for each target the position of its account; None where no account reaches it."""
+    reaches: dict[str, tuple[int, ...]] = {}
+    had: Counter[tuple[int, ...]] = Counter()
+    order: list[int | None] = []
+    for kind in kinds:
+        if kind not in reaches:
+            reaches[kind] = able_to_reach(kind, accounts)
+        able = reaches[kind]
+        order.append(able[had[able] % len(able)] if able else None)
+        had[able] += 1
+    return order
+
+
+def shares(kinds: Mapping[str, int], accounts: Sequence[Account]) -> list[int]:
+    """Return how many targets each account gets, from the number per kind: as many as `turns` gives it."""
+    totals: Counter[tuple[int, ...]] = Counter()
+    for kind, count in kinds.items():
+        totals[able_to_reach(kind, accounts)] += count
+    each = [0] * len(accounts)
+    for able, total in totals.items():
+        for turn, n in enumerate(able):
+            each[n] += (total - turn + len(able) - 1) // len(able)
+    return each
+
+
+# --- tags -----------------------------------------------------------------------------------------------------
+
+
+def _with_tag(tag: str) -> Func:
+    return Func(F("tags"), Value(tag, CharField(max_length=MOST_TAG)), function="array_append", output_field=TAGS)
+
+
+def _without_tag(tag: str) -> Func:
+    return Func(F("tags"), Value(tag, CharField(max_length=MOST_TAG)), function="array_remove", output_field=TAGS)
+
+
+def add_tag(recipients: QuerySet[Recipient], tag: str) -> int:
+    """Tag recipients; return how many did not have the tag."""
+    return recipients.exclude(tags__contains=[tag]).update(tags=_with_tag(tag))
+
+
+def remove_tag(recipients: QuerySet[Recipient], tag: str) -> int:
+    """Remove a tag; return how many recipients had it."""
+    return recipients.filter(tags__contains=[tag]).update(tags=_without_tag(tag))
+
+
+def tag_counts(recipients: QuerySet[Recipient]) -> dict[str, int]:
+    """Return the tags of the first recipients in alphabetical order, with the number of recipients each."""
+    some = Recipient.objects.filter(pk__in=recipients.order_by().values("pk")[:COUNTED])
+    each = some.order_by().annotate(tag=Func("tags", function="unnest", output_field=CharField()))
+    rows = each.values("tag").annotate(n=Count("pk")).order_by(Lower("tag"))
+    return dict(rows.values_list("tag", "n"))

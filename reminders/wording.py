@@ -1,4 +1,4 @@
-"""A reminder's placeholders and the people it goes to: what does not fit, and how it reads for some of them."""
+"""Check a reminder's placeholders against its recipients, and preview its texts for some of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Text = tuple[str, str]  # where it stands, in words, and the text
 
 @dataclass(slots=True)
 class Audience:
-    """Who a reminder goes to: recipients that are stored, and some that will be."""
+    """The recipients of a reminder: stored ones, and new ones that will be stored with it."""
 
     stored: QuerySet[Recipient]
     new: Sequence[Person] = ()
@@ -50,7 +50,7 @@ class Audience:
         return cls(Recipient.objects.filter(pk__in=reminder.targets.values("recipient")))
 
     def counts(self, names: Sequence[str]) -> tuple[int, Counter[str]]:
-        """How many there are, and how many of them have a value for each name."""
+        """Return the number of recipients, and how many of them have a value for each name."""
         own = {f"own_{n}": KeyTextTransform(name, "fields") for n, name in enumerate(names)}
         having = {f"having_{n}": Count("pk", filter=_has(n, name)) for n, name in enumerate(names)}
         counted = self.stored.order_by().alias(**own).aggregate(total=Count("pk"), **having)
@@ -59,7 +59,7 @@ class Audience:
         return counted["total"] + len(self.new), have
 
     def fields(self) -> list[str]:
-        """The names of fields that somebody among them has."""
+        """Return the names of fields that any of them has."""
         keys = Func("fields", function="jsonb_object_keys", output_field=TextField())
         stored = self.stored.order_by().annotate(key=keys).values_list("key", flat=True).distinct()
         return sorted({*stored[:NAMES_LISTED], *(name for person in self.new for name in person.fields)})
@@ -78,9 +78,12 @@ def _has(n: int, name: str) -> Q:
 # --- what is wrong --------------------------------------------------------------------------------------------
 
 
-def problem(texts: Iterable[Text], to: Callable[[], Audience], everybody: Audience) -> str:
-    """Return what is wrong in a sentence, empty where all is well. Before a reminder has targets, any field of
-    `everybody` may be named. The audience is only asked for where there are placeholders: a long list takes a while."""
+def problem(texts: Iterable[Text], to: Callable[[], Audience], fallback: Audience) -> str:
+    """Return what is wrong with the placeholders, in a sentence, or nothing.
+
+    `to` is called only if there are placeholders, because reading a long list takes a while. Before a reminder has
+    targets, any field of `fallback` may be named.
+    """
     texts = list(texts)
     try:
         used = [(where, one) for where, text in texts for one in _placeholders(where, text)]
@@ -95,7 +98,7 @@ def problem(texts: Iterable[Text], to: Callable[[], Audience], everybody: Audien
     audience = to()
     total, have = audience.counts(names)
     if not total:
-        audience, (_, have) = everybody, everybody.counts(names)
+        audience, (_, have) = fallback, fallback.counts(names)
     # Lazily, because the first sentence is enough and a sentence about an unknown name asks the database.
     about_used = (_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used)
     about_doubled = (_doubled(where, match, have) for where, match in doubled)
@@ -133,8 +136,8 @@ def _lacking(where: str, one: Placeholder, total: int, have: Counter[str]) -> st
 
 
 def reminder_problem(reminder: Reminder) -> str:
-    everybody = Audience(Recipient.objects.filter(owner=reminder.owner_id))
-    return problem(texts_of(reminder), lambda: Audience.of(reminder), everybody)
+    own = Audience(Recipient.objects.filter(owner=reminder.owner_id))
+    return problem(texts_of(reminder), lambda: Audience.of(reminder), own)
 
 
 def texts_of(reminder: Reminder) -> list[Text]:

@@ -29,7 +29,7 @@ class Child:
     command: list[str]
     log: Path
     env: dict[str, str] = field(default_factory=dict)
-    # Told to end when we are killed -9, by the kernel, since nobody else could.
+    # Whether the kernel ends it when we are killed -9.
     ends_with_us: bool = True
     # A file that it touches while it works; None: it has no such sign of life.
     beat: Path | None = None
@@ -79,7 +79,7 @@ class Child:
         return self.process is not None and is_alive(self.process)
 
     def silent_for(self) -> float:
-        """Seconds since its last sign of life, or its start. By when we noticed it: the wall clock may be set."""
+        """Return the seconds since its last heartbeat or start, by a monotonic clock: the wall clock may be set."""
         stamp = self._stamp()
         if stamp != self.beat_stamp:
             self.beat_stamp, self.beat_noticed = stamp, time.monotonic()
@@ -91,7 +91,7 @@ class Child:
         return self.beat_stamp  # there is none, or it cannot be read: no news
 
     def has_beaten(self) -> bool:
-        """Since its start."""
+        """Return whether it has written a heartbeat since its start."""
         return self.beat_noticed > self.started
 
     @property
@@ -99,20 +99,20 @@ class Child:
         return self.popen.returncode if self.popen else None
 
     def plan_restart(self) -> float:
-        """After 1, 2, 4 … 30 s; a child that had settled starts counting anew."""
+        """Schedule a restart after 1, 2, 4 … 30 s; a child that ran for a while starts at 1 again. Return the delay."""
         self.failures = 1 if self.age > SETTLED_SECONDS else self.failures + 1
         delay = min(2.0 ** (self.failures - 1), LONGEST_BACKOFF)
         self.restart_at = time.monotonic() + delay
         return delay
 
     def ask_to_end(self) -> None:
-        """Its main process only: a cluster whose workers get the signal too hangs."""
+        """Signal its main process only: a cluster whose workers get the signal too hangs."""
         if self.process is not None:
             with suppress(psutil.NoSuchProcess):
                 self.process.send_signal(signal.SIGTERM)
 
     def kill_all(self) -> None:
-        """Everything that is left of it, orphans included."""
+        """Kill everything that is left of it, including orphans."""
         if self.pid is not None:
             kill_session(self.pid)
         if self.popen is not None:
@@ -125,7 +125,7 @@ class Child:
 
 
 def end(children: Iterable[Child], patience: float) -> None:
-    """Ask all, wait for all, then kill what is left of each."""
+    """Ask all to end, wait for all, then kill what is left."""
     asked = list(children)
     for child in asked:
         child.ask_to_end()
@@ -163,9 +163,9 @@ def kill_session(session: int) -> None:
 
 
 def _kill_members(session: int) -> bool:
-    """Whether there was anybody to kill: asked again, since one may fork while we look.
+    """Kill the members; return whether there were any. It is called again, because one may fork meanwhile.
 
-    Zombies do not count, and nobody is waited for here: psutil would take the exit code from Popen.
+    Zombies do not count. Do not wait here: psutil would take the exit code from Popen.
     """
     members = list(session_members(session))
     for process in members:
@@ -175,7 +175,7 @@ def _kill_members(session: int) -> bool:
 
 
 def _private(path: str, flags: int) -> int:
-    """For this user only: addresses in a log are shortened, and still nobody else's business."""
+    """Open a log for this user only: it holds shortened addresses."""
     handle = os.open(path, flags, 0o600)
     os.fchmod(handle, 0o600)  # one of an earlier version is open to all
     return handle

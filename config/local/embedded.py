@@ -1,9 +1,8 @@
-"""PostgreSQL 18 inside the checkout, for whoever sets no DATABASE_URL.
+"""PostgreSQL 18 inside the checkout, used when DATABASE_URL is not set.
 
-Every process that uses the server holds a shared lock on `postgres.users`; the kernel drops it however
-the process ends. A keeper process (`config.local.embedded_keeper`) runs the server, brings it back when it
-dies, and stops it once nobody holds that lock. Only the wheel's binaries are used: its own
-server class keeps a list of pids, which kill -9 leaves wrong.
+Every process that uses the server holds a shared lock on `postgres.users`, which the kernel drops however the process
+ends. A keeper process (`config.local.embedded_keeper`) runs the server, restarts it when it dies, and stops it once the
+lock is free. Only the wheel's binaries are used: its own server class keeps a list of pids, wrong after kill -9.
 """
 
 import errno
@@ -32,11 +31,11 @@ _users_fd: dict[Path, int] = {}
 
 
 class EmbeddedError(Exception):
-    """The embedded server cannot be used; the message is for a person."""
+    """The embedded server cannot be used; the message says why."""
 
 
 def ensure_running(root: Path) -> str:
-    """Start the server or join it, and keep it up for as long as this process lives."""
+    """Start or join the server, keep it up while this process lives, and return its URL."""
     place = layout(root)
     place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _register(place)
@@ -45,19 +44,19 @@ def ensure_running(root: Path) -> str:
 
 
 def _for_us_only(path: str, flags: int) -> int:
-    """PostgreSQL quotes values of statements in its log."""
+    """Open the log for this user only: PostgreSQL writes values of statements into it."""
     handle = os.open(path, flags, 0o600)
     os.fchmod(handle, 0o600)  # one of an earlier version is open to all
     return handle
 
 
 def is_kept(root: Path) -> bool:
-    """Whether there is a keeper; without one the server is gone or going."""
+    """Return whether there is a keeper; without one the server is gone or about to end."""
     return _keeper_alive(layout(root))
 
 
 def stop_and_wait(root: Path, timeout: float = 20.0) -> bool:
-    """Give up our use; True when the server is gone, False when others still use it (or time is up)."""
+    """Stop using the server; return True when it is gone, False when others still use it or time is up."""
     place = layout(root)
     fd = _users_fd.pop(place.root, None)
     if fd is not None:
@@ -103,13 +102,13 @@ def _await_server(place: Layout) -> None:
 
 
 def _answers(place: Layout) -> bool:
-    # Without a keeper the server is about to end (or a stranger's): never settle on it.
+    # Without a keeper the server is about to end, or is not ours.
     if not (_keeper_alive(place) and place.socket.exists()):
         return False
     try:
         psycopg.connect(url(place), connect_timeout=5).close()
     except psycopg.OperationalError as problem:
-        # A server whose connections are all taken runs; whoever asks may still get one.
+        # A server whose connections are all taken is running; a later attempt may get one.
         busy = "too many clients" in str(problem) or "connection slots" in str(problem)
         return busy or ("does not exist" in str(problem) and _create_database(place))
     return True
@@ -127,7 +126,7 @@ def _create_database(place: Layout) -> bool:
 
 
 def _launch_keeper(place: Layout) -> bool:
-    """Whether ours became the keeper; it detaches itself, so the call is short."""
+    """Launch a keeper, which detaches itself; return whether ours became the keeper."""
     first_use = not place.data.exists()
     with open(place.log, "ab", opener=_for_us_only) as log:
         done = subprocess.run(

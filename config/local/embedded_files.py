@@ -1,4 +1,4 @@
-"""Where the embedded PostgreSQL keeps its files, and the two locks its processes meet at."""
+"""File paths of the embedded PostgreSQL, and the two file locks that its processes share."""
 
 import fcntl
 import hashlib
@@ -15,7 +15,7 @@ LONGEST_SOCKET_PATH = 103
 
 @dataclass(frozen=True)
 class Layout:
-    """Every path derives from the checkout's `var`, so all its processes agree without talking."""
+    """Paths derived from the checkout's `var`, so that all its processes agree."""
 
     root: Path
 
@@ -25,17 +25,17 @@ class Layout:
 
     @property
     def new_data(self) -> Path:
-        """initdb works here; the rename to `data` says that it finished."""
+        """Return the directory in which initdb works; it is renamed to `data` when it has finished."""
         return self.root / "postgres.new"
 
     @property
     def users(self) -> Path:
-        """Locked shared by every process that uses the server, for as long as it lives."""
+        """Return the file that every process using the server locks, shared, while it lives."""
         return self.root / "postgres.users"
 
     @property
     def keeper(self) -> Path:
-        """Locked exclusively by the one process that runs the server."""
+        """Return the file that the one process running the server locks exclusively."""
         return self.root / "postgres.keeper"
 
     @property
@@ -64,7 +64,7 @@ def layout(root: Path) -> Layout:
 
 
 def open_lock(path: Path) -> int:
-    """An own open file description: its lock ends with the last process that holds a copy of it."""
+    """Open a lock file. The lock ends with the last process that has a copy of the descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -86,7 +86,7 @@ def wait_lock(fd: int, kind: int, timeout: float) -> bool:
 
 
 def could_lock(path: Path, kind: int) -> bool:
-    """Whether nobody stands in the way of this kind of lock right now."""
+    """Return whether this kind of lock is free right now."""
     fd = open_lock(path)
     try:
         return try_lock(fd, kind)

@@ -54,7 +54,7 @@ _stop_asked = False
 
 
 class KeeperError(Exception):
-    """Why there can be no server; goes to the log, whose end the user is shown."""
+    """The server cannot run; the reason goes to the log, whose end the user is shown."""
 
 
 # --- the process -----------------------------------------------------------------------------------
@@ -66,8 +66,8 @@ def main(root: Path) -> int:
     lock = open_lock(place.keeper)
     if not try_lock(lock, fcntl.LOCK_EX):
         return 3  # there is a keeper already
-    # The lock goes on in the child. Orphaned on purpose: whoever kills the process
-    # tree of the command that happened to come first must not take the database from the others.
+    # The child keeps the lock. It is orphaned on purpose: killing the process tree of the command that happened to come
+    # first must not take the database from the others.
     if os.fork():
         return 0
     try:
@@ -101,7 +101,7 @@ def keep(place: Layout) -> None:
 
 
 class End(Enum):
-    """Why a server is watched no longer."""
+    """Reasons to stop watching a server."""
 
     WANTED = "nobody uses it, or we are asked to stop"
     DIED_READY = "it died, and could run"
@@ -109,13 +109,13 @@ class End(Enum):
 
 
 def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
-    """Until the server is to be stopped, with `users` locked against newcomers, or has died."""
+    """Watch the server until it has died or is to be stopped; `users` is then locked against new processes."""
     idle_since: float | None = None
     ready = False
     while not _stop_asked:
         with suppress(subprocess.TimeoutExpired):
             code = server.wait(POLL_SECONDS)
-            # One that somebody stopped in order took its pid file along, perhaps before we looked.
+            # A server that was stopped in order removed its pid file, perhaps before we looked.
             return End.DIED_READY if ready or code == 0 or _is_ready(place) else End.DIED_EARLY
         ready = ready or _is_ready(place)
         if not try_lock(users, fcntl.LOCK_EX):
@@ -130,7 +130,7 @@ def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
 
 
 def _is_ready(place: Layout) -> bool:
-    """By the server's own word in its pid file, which stays there when it is killed and goes when it ends in order."""
+    """Read the status in the server's pid file, which stays there when it is killed and goes when it ends in order."""
     try:
         lines = place.pid_file.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def start_server(place: Layout, owner: pwd.struct_passwd | None) -> subprocess.P
 
 
 def stop_server(server: subprocess.Popen[bytes]) -> None:
-    """Fast shutdown; when that hangs, an immediate one (safe: the next start recovers)."""
+    """Shut down fast; when that hangs, immediately (safe: the next start recovers)."""
     for sign, patience in ((signal.SIGINT, 15), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
         server.send_signal(sign)
         with suppress(subprocess.TimeoutExpired):
@@ -165,7 +165,7 @@ def stop_server(server: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with_parent() -> Callable[[], None] | None:
-    """The server ends with a keeper killed -9: a server that nobody keeps would run for ever."""
+    """Make the kernel end the server with its keeper: without one it would run for ever."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
@@ -195,11 +195,11 @@ def _clean_env() -> dict[str, str]:
 
 
 def clear_remains(place: Layout) -> None:
-    """End what still works on the data, then remove the files that name it.
+    """End processes that still work on the data, then remove the files that name them.
 
-    PostgreSQL believes a pid file whose pid is alive, though it may be anybody's by now. We hold the keeper
-    lock, so no server is wanted; but one without its keeper may be on its way down, and the backends of a
-    killed one may still write: removing the file before they end would corrupt the data.
+    PostgreSQL believes a pid file whose pid is alive, even if the pid was reused. We hold the keeper lock, so no server
+    is wanted; but one without its keeper may be shutting down, and the backends of a killed one may still write:
+    removing the file before they end would corrupt the data.
     """
     _end_processes(lambda: list(_processes_on(place.data)))
     for path in (place.pid_file, place.socket, place.socket.with_name(place.socket.name + ".lock")):
@@ -220,7 +220,7 @@ def _end_processes(find: Callable[[], list[psutil.Process]]) -> None:
 
 
 def _processes_on(data: Path) -> Iterator[psutil.Process]:
-    """Server processes of this data directory: they all work in it."""
+    """Return the server processes whose working directory is this data directory."""
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.name() == "postgres" and Path(process.cwd()) == data:
@@ -231,7 +231,7 @@ def _processes_on(data: Path) -> Iterator[psutil.Process]:
 
 
 def prepare(place: Layout) -> pwd.struct_passwd | None:
-    """Create what is missing; returns the user to run the server as, when that is not ours."""
+    """Create what is missing; return the user to run the server as, if that is not ours."""
     owner = _server_user(place) if os.geteuid() == 0 else None
     if owner is not None:
         _open_to_others(place)
@@ -242,7 +242,7 @@ def prepare(place: Layout) -> pwd.struct_passwd | None:
 
 
 def _server_user(place: Layout) -> pwd.struct_passwd:
-    """PostgreSQL refuses to run as root. Data made by another user stay that user's."""
+    """Return another user if we are root, which PostgreSQL refuses. Existing data keeps its user."""
     if place.data.exists() and (uid := place.data.stat().st_uid) != 0:
         with suppress(KeyError):
             return pwd.getpwuid(uid)
@@ -311,7 +311,7 @@ def _remove_socket_dir(place: Layout) -> None:
 
 
 def _open_to_others(place: Layout) -> None:
-    """Let the server's user reach its data and its binaries: passage only, no listing."""
+    """Let the server's user pass through the directories to its data and binaries, without listing them."""
     install = _install_dir()
     for target in (place.data, install):
         for parent in target.resolve().parents:

@@ -23,7 +23,7 @@ SCRIPT = {"*": {"reports": {"delivered": 0.97, "read": 0.6, "reply": 0.15, "dela
 
 
 class Provider:
-    """`url` is where the demo's accounts find it."""
+    """The sandbox provider as a child process; the demo's accounts find it at `url`."""
 
     def __init__(self, folder: Path, url: str, child: Child) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ class Provider:
         child.ends_with_us = False
 
     def join(self) -> bool:
-        """Adopt the one that a parent before us left; False when there is none."""
+        """Adopt the provider that an earlier parent left; return False if there is none."""
         state = health(self.url)
         if state.get("token") != self.token:
             return False
@@ -47,7 +47,7 @@ class Provider:
         return False
 
     def start(self, chosen: bool) -> bool:
-        """On the port that the site has chosen, else on the one it had before or any that is free."""
+        """Start it on the configured port, else on its earlier one or a free one."""
         if chosen or self.port_file.exists():
             return self._start_on(urlsplit(self.url).port or 80) or (not chosen and self._start_on(0))
         return self._start_on(0)
@@ -66,7 +66,7 @@ class Provider:
         return True
 
     def _pin(self) -> None:
-        """A restart must come back where the accounts look for it."""
+        """Keep the port over restarts: the accounts have it in their settings."""
         self.child.command = self._command(urlsplit(self.url).port or 80)
 
     @property
@@ -87,14 +87,14 @@ class Provider:
 
 
 def set_hooks(url: str, hooks: dict[str, dict[str, str]]) -> None:
-    """Tell the provider where to report to, and with which key; by the accounts' names in its book."""
+    """Tell the provider where to report to and with which key, by the accounts' names in its book."""
     request = Request(f"{url}/hooks", json.dumps(hooks).encode(), method="PUT")  # noqa: S310 - the site chose the address
     with suppress(OSError, HTTPException), build_opener(ProxyHandler({})).open(request, timeout=5):
         pass
 
 
 def health(url: str) -> dict[str, Any]:
-    """What the sandbox provider at this address says about itself; nothing where there is none."""
+    """Return the health report of the sandbox provider at this address; empty if there is none."""
     try:
         # Directly: a proxy that the environment names does not reach this machine.
         with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=2) as answer:

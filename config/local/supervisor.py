@@ -1,9 +1,8 @@
 """The one parent of a running Crier: web server, two clusters, bridges of channels that need one and, for the demo, the
 sandbox provider.
 
-Starts them, watches them (a child that ended or whose heartbeat stopped is started again) and stops them
-in order. What it started is written to `var/up.pid`, so that the next start recognises the remains of a
-parent that was killed -9.
+It starts them, restarts a child that ended or whose heartbeat stopped, and stops them in order. The children are noted
+in `var/up.pid`, so that the next start recognises what a parent that was killed -9 left behind.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ Say = Callable[[str], object]
 
 
 class StartError(Exception):
-    """Why there is nothing to supervise; one sentence for the operator."""
+    """The processes could not be started; a sentence for the operator."""
 
 
 class Record:
-    """`var/up.pid`: locked by the living parent, it names that parent and its children."""
+    """The file `var/up.pid`: locked by the running parent, it names that parent and its children."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -69,7 +68,7 @@ class Record:
             raise StartError(env.no_var_dir(path.parent, error)) from None
 
     def take(self) -> dict[str, int]:
-        """What the parent before us started and did not stop, by name. Only one parent gets here."""
+        """Lock the file; return the processes that an earlier parent left, by name. Raises StartError."""
         before = self._read()
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +105,7 @@ class Record:
 
 
 def _is_ours(pid: int, born: float) -> bool:
-    """Whether anything of that child lives: the process itself, or orphans in its session.
+    """Return whether anything of that child lives: the process itself, or orphans in its session.
 
     A session's number is not given to a new process while it has members, so orphans are proof enough.
     """
@@ -134,7 +133,7 @@ class Supervisor:
     # --- starting -----------------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """Before anything is changed: we are the only parent, and the port is ours to take."""
+        """Check that we are the only parent and that the port is free, before anything is changed."""
         self.remains = self.record.take()
         self.remains_until = time.monotonic() + REMAINS_PATIENCE
         self._ask_remains_to_end()
@@ -151,7 +150,7 @@ class Supervisor:
                 signal.signal(sign, self._on_signal)
 
     def start_provider(self) -> str:
-        """Its address, for the demo's accounts."""
+        """Start the sandbox provider or join a running one; return its address."""
         provider = self.provider
         assert provider is not None
         old = self.remains.pop("sandbox", None)
@@ -239,7 +238,7 @@ class Supervisor:
             self._note()
 
     def _start_bridges(self) -> None:
-        """One for each channel that needs a process of its own, once it has an account and can run here."""
+        """Start the bridge of each channel that needs one, has an account and can run here."""
         try:
             used = set(Account.objects.order_by().values_list("channel", flat=True).distinct())
         except DatabaseError:
@@ -252,7 +251,7 @@ class Supervisor:
                 self._note()
 
     def _restart_hung_bridges(self) -> None:
-        """A bridge whose event loop stands still answers nobody, and its process is alive all the same."""
+        """Restart bridges without a heartbeat: a hung event loop answers no requests while its process is alive."""
         for child in self.bridges.values():
             patience = RESTART_BRIDGE_AFTER if child.has_beaten() else FIRST_BEAT_WITHIN
             if child.alive() and child.silent_for() > patience.total_seconds():
@@ -278,7 +277,7 @@ class Supervisor:
         return set(fresh.values_list("pid", flat=True))
 
     def _keep_database(self) -> None:
-        """The embedded server's keeper may have been killed; no other process would start a new one."""
+        """Restart the embedded server's keeper if it was killed; no other process would."""
         if not settings.EMBEDDED_DATABASE:
             return
         if embedded.is_kept(settings.VAR_DIR):
@@ -289,7 +288,7 @@ class Supervisor:
             self.say(str(problem))
 
     def _ask_remains_to_end(self) -> None:
-        """Where the kernel did not: a second SIGTERM can catch django-q2 inside its first and hang it."""
+        """Signal them where the kernel did not: a second SIGTERM can catch django-q2 inside its first and hang it."""
         if ENDS_WITH_PARENT:
             return
         for name, pid in self.remains.items():

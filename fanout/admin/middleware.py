@@ -12,7 +12,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import urlencode
 
 from accounts import second_factor
-from config.proxies import client_address
+from config.web import client_address
 from fanout.models.trail_entry import client
 
 #: pages without a second factor: they do not depend on the person, or are part of logging in

@@ -29,7 +29,7 @@ from accounts import access
 from accounts.access import OPERATORS, VIEWERS
 from accounts.inputs import as_ids
 from accounts.models import Account, Owned
-from config.web_threads import downloads
+from config.web import downloads
 from fanout.models.trail_entry import note, note_all
 
 if TYPE_CHECKING:

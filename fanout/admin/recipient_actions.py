@@ -23,7 +23,7 @@ from fanout.models.trail_entry import note
 from fanout.ops import list_changes
 from fanout.runs import corrections
 from fanout.runs.people import erase
-from reminders import imports, suppressions, tags
+from reminders import imports, suppressions, targets
 from reminders.models import Recipient, Suppression
 
 MOST_ERASED = 100
@@ -83,16 +83,16 @@ def _tell(request: HttpRequest, verb: str, words: str) -> None:
 def tag_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Recipient]) -> HttpResponse | None:
     form = TagForm(_asked(request))
     if not form.is_valid():
-        known = tags.counts(model_admin.get_queryset(request))
+        known = targets.tag_counts(model_admin.get_queryset(request))
         return _ask(model_admin, request, queryset, {"title": "Add a tag", "form": form, "tags": known, "verb": "Tag"})
     with transaction.atomic():
-        _tell(request, "tagged", counted(tags.add(queryset, form.cleaned_data["tag"]), "recipient"))
+        _tell(request, "tagged", counted(targets.add_tag(queryset, form.cleaned_data["tag"]), "recipient"))
     return None
 
 
 @admin.action(description="Remove a tag…", permissions=["change"])
 def untag_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Recipient]) -> HttpResponse | None:
-    counts = tags.counts(queryset)
+    counts = targets.tag_counts(queryset)
     if not counts:
         messages.warning(request, "None of them has a tag.")
         return None
@@ -100,7 +100,7 @@ def untag_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Re
     if not form.is_valid():
         return _ask(model_admin, request, queryset, {"title": "Remove a tag", "form": form, "verb": "Untag"})
     with transaction.atomic():
-        _tell(request, "untagged", counted(tags.remove(queryset, form.cleaned_data["tag"]), "recipient"))
+        _tell(request, "untagged", counted(targets.remove_tag(queryset, form.cleaned_data["tag"]), "recipient"))
     return None
 
 

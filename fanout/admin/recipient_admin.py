@@ -42,9 +42,10 @@ from fanout.models import InboundEvent, Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import exports
 from fanout.runs import corrections
-from reminders import erasure, placeholders, suppressions, tags
+from reminders import erasure, placeholders, suppressions
 from reminders.imports import COLUMNS, MOST_FIELD, field_name
 from reminders.models import Membership, Recipient, Suppression
+from reminders.targets import tag_counts
 
 # --- own fields as rows of a name and a value -------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class TagFilter(admin.SimpleListFilter):
     parameter_name = "tag"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        counts = tags.counts(model_admin.get_queryset(request))
+        counts = tag_counts(model_admin.get_queryset(request))
         most = set(sorted(counts, key=lambda tag: -counts[tag])[:MOST_TAGS])
         most |= {chosen} if (chosen := request.GET.get(self.parameter_name)) else set()
         return [(tag, f"{tag} ({counts.get(tag, 0):,})") for tag in sorted(most, key=str.lower)]

@@ -23,7 +23,7 @@ from django.utils.http import urlencode
 from accounts.inputs import counted
 from fanout.admin.model_admin import choosable
 from fanout.ops import list_changes
-from reminders import columns, erasure, imports, suppressions, tables, tags
+from reminders import erasure, imports, suppressions, tables, targets
 from reminders.models import Recipient, Suppression
 
 SALT = "crier.import"
@@ -34,12 +34,12 @@ MOST_SIGNED = 6_000_000
 ROWS_SHOWN, PROBLEMS_SHOWN = 8, 50
 TEMPLATE = "admin/reminders/recipient/import.html"
 USES = [
-    (columns.ADDRESS, "Address"),
-    (columns.NAME, "Name"),
-    (columns.TAGS, "Tags"),
-    (columns.KIND, "Kind"),
-    (columns.FIELD, "Own field"),
-    (columns.NOTHING, "Not imported"),
+    (imports.ADDRESS, "Address"),
+    (imports.NAME, "Name"),
+    (imports.TAGS, "Tags"),
+    (imports.KIND, "Kind"),
+    (imports.FIELD, "Own field"),
+    (imports.NOTHING, "Not imported"),
 ]
 
 
@@ -92,7 +92,7 @@ class ColumnsForm(forms.Form):
     )
     header = forms.BooleanField(required=False, label="The first row is a header")
 
-    def __init__(self, user: Any, table: tables.Table, layout: columns.Layout, data: Any = None) -> None:
+    def __init__(self, user: Any, table: tables.Table, layout: imports.Layout, data: Any = None) -> None:
         super().__init__(data, initial={"header": layout.header})
         self.table, self.layout = table, layout
         self.fields["team"].queryset = choosable(user, Recipient._meta.get_field("team"))  # type: ignore[attr-defined]
@@ -111,16 +111,16 @@ class ColumnsForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         uses = tuple(data.get(f"column-{n}", "") for n in range(self.table.width))
-        if uses.count(columns.ADDRESS) != 1:
+        if uses.count(imports.ADDRESS) != 1:
             raise forms.ValidationError("Choose exactly one column that is the address.")
-        self.layout = columns.Layout(data["header"], uses)
+        self.layout = imports.Layout(data["header"], uses)
         return data
 
     def listed(self) -> imports.RecipientList:
         """Return the entries that result from these choices, or from the guess before any were made."""
         data = self.cleaned_data if self.is_bound else {}
         defaults = imports.Defaults(None, data.get("region") or None, data.get("tags") or ())
-        return erasure.refuse(columns.entries(self.table, self.layout, defaults))
+        return erasure.refuse(imports.read_table(self.table, self.layout, defaults))
 
     def choices_made(self) -> str:
         """Return a text that identifies the choices, to recognise a preview with other ones."""
@@ -133,13 +133,13 @@ class ColumnsForm(forms.Form):
     def columns(self) -> list[dict[str, Any]]:
         """Return each column with its heading, first cells and placeholder, for the page."""
         rows = [row for _, row in self.table.filled()][self.layout.header :][:3]
-        heads, keys = columns.headings(self.table, self.layout), columns.keys(self.table, self.layout)
+        heads, keys = imports.column_headings(self.table, self.layout), imports.column_keys(self.table, self.layout)
         return [
             {
                 "field": self[f"column-{n}"],
                 "heading": heads[n],
                 "cells": [row[n] for row in rows if n < len(row)],
-                "placeholder": keys[n] if self.layout.uses[n] == columns.FIELD else "",
+                "placeholder": keys[n] if self.layout.uses[n] == imports.FIELD else "",
             }
             for n in range(self.table.width)
         ]
@@ -205,7 +205,7 @@ def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
     if len(signed) > MOST_SIGNED:
         form.add_error(None, "The list is too long for one import: split it.")
         return TemplateResponse(request, TEMPLATE, context | {"form": form})
-    choices = ColumnsForm(request.user, table, columns.guess(table))
+    choices = ColumnsForm(request.user, table, imports.guess_layout(table))
     return _shown(request, context, choices, signed)
 
 
@@ -215,7 +215,7 @@ def _second_step(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
     if table is None:
         messages.warning(request, "The preview has expired: choose the file again.")
         return HttpResponseRedirect(reverse("admin:reminders_recipient_import"))
-    choices = ColumnsForm(request.user, table, columns.guess(table), request.POST)
+    choices = ColumnsForm(request.user, table, imports.guess_layout(table), request.POST)
     if not choices.is_valid():
         return TemplateResponse(request, TEMPLATE, context | {"choices": choices, "rows": signed})
     if "import" in request.POST and request.POST.get("previewed") == choices.choices_made():
@@ -246,7 +246,7 @@ def _imported(request: HttpRequest, choices: ColumnsForm) -> HttpResponse:
     added = list_changes.import_recipients(listed.entries, request.user, request.user, timezone.now(), data["team"])
     present = _present(request.user, [entry.address for entry in listed.entries])
     for tag in data["tags"] if data["tag_present"] else ():
-        tags.add(present, tag)
+        targets.add_tag(present, tag)
     messages.success(request, _result(added, listed))
     query = urlencode({"tag": data["tags"][0]}) if data["tags"] else ""
     return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{query}".rstrip("?"))

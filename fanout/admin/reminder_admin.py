@@ -51,10 +51,10 @@ from fanout.models import Run
 from fanout.runs import controls, corrections, firing, self_test
 from fanout.runs.freezing import frozen_part
 from fanout.templatetags.crier import relative, when
-from reminders import copying, replies, schedule, targets, usable
-from reminders.drafts import missing, missing_in_words
+from reminders import readiness, schedule, targets
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 from reminders.moments import moment
+from reminders.readiness import missing, missing_in_words
 
 RECENTLY = timedelta(hours=24)
 
@@ -361,7 +361,7 @@ class ReminderAdmin(ButtonsAdmin):
             messages.info(request, f"{added} target{pluralize(added)} added.")
         for tag in tags:
             self._tell_left_out(request, reminder, tag)
-        if warning := replies.not_heard(reminder):
+        if warning := readiness.not_heard(reminder):
             messages.warning(request, warning)
 
     def _tell_left_out(self, request: HttpRequest, reminder: Reminder, tag: str) -> None:
@@ -459,9 +459,9 @@ class ReminderAdmin(ButtonsAdmin):
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
-        if problem := usable.problem(reminder, request.user):
+        if problem := readiness.rights_problem(reminder, request.user):
             return self._after(request, controls.ControlResult(False, problem), reminder)
-        copy = copying.duplicate(reminder, request.user)
+        copy = readiness.duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
         messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))

@@ -31,10 +31,17 @@ from fanout.admin.reminder_draft import (
     split_tags,
     written_parts,
 )
-from reminders import erasure, imports, media, schedule, senders, tables
-from reminders.drafts import missing, missing_in_words
+from reminders import erasure, imports, media, schedule, tables
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
-from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
+from reminders.readiness import (
+    action_through,
+    connect_problem,
+    missing,
+    missing_in_words,
+    senders_problem,
+    subject_problem,
+)
+from reminders.targets import able_to_reach, count_kinds, tagged, unreachable_error, what_they_reach
 
 #: Channels that can ask people to connect.
 CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
@@ -302,21 +309,21 @@ class ReminderForm(OwnedForm):
         for name in ("paste", "list_file"):
             if (entries := self.cleaned_data.get(name)) and (problem := unreachable_error(accounts, entries)):
                 self.add_error(name, problem)
-        unreached = [e for e in self.cleaned_data.get("chosen") or () if not senders.able_to_reach(e.kind, accounts)]
+        unreached = [e for e in self.cleaned_data.get("chosen") or () if not able_to_reach(e.kind, accounts)]
         if unreached:
             who = ", ".join(entry.name or entry.address for entry in unreached[:PROBLEMS_SHOWN])
             self.add_error("paste", f"{what_they_reach(accounts)}: take out {who}.")
-        if problem := senders.subject_problem(accounts, self.instance.subject):
+        if problem := subject_problem(accounts, self.instance.subject):
             self.add_error("subject", problem)
-        elif problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
+        elif problem := senders_problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
 
     def _choose_action(self, account: Account) -> None:
         connects = bool(self.cleaned_data.get("connect"))
-        if connects and (problem := senders.connect_problem(account)):
+        if connects and (problem := connect_problem(account)):
             self.add_error("connect", problem)
         else:
-            self.instance.action = senders.action(account, connects, self.instance.action)
+            self.instance.action = action_through(account, connects, self.instance.action)
 
     def _check_lateness(self) -> None:
         if self.cleaned_data.get("even_if_late"):

@@ -31,7 +31,7 @@ from psycopg.rows import dict_row
 
 from accounts import access
 from accounts.inputs import as_id, as_ids
-from config.web_threads import light
+from config.web import light
 from fanout.engine.connection import conninfo
 from fanout.models import Notification, Run
 

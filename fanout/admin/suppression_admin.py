@@ -24,7 +24,7 @@ from fanout.admin.model_admin import CrierAdmin, ModelForm, csv_download
 from fanout.models.trail_entry import note
 from fanout.ops import exports, list_changes
 from fanout.templatetags.crier import when
-from reminders import imports, suppression_lists, suppressions
+from reminders import imports, suppressions
 from reminders.models import Suppression
 from reminders.tables import MB, MOST_BYTES, MOST_ROWS
 
@@ -57,7 +57,7 @@ class SuppressionForm(ModelForm):
         until: datetime | None = self.cleaned_data["expires_at"]
         if until is not None and until <= timezone.now():
             raise forms.ValidationError("This moment has passed. Leave it empty for a suppression that never expires.")
-        if until is not None and (problem := suppression_lists.expiry_error(until)):
+        if until is not None and (problem := suppressions.expiry_error(until)):
             raise forms.ValidationError(problem)
         return until
 
@@ -80,9 +80,9 @@ class ImportForm(forms.Form):
             raise forms.ValidationError(f"The file has more than {MOST_ROWS:,} lines; split it.")
         return text
 
-    def listed(self, user: Any, now: datetime) -> suppression_lists.SuppressionList:
+    def listed(self, user: Any, now: datetime) -> suppressions.SuppressionList:
         """Return the entries of the file; its problems become errors of the form."""
-        listed = suppression_lists.read(self.cleaned_data["file"], user.pk, now)
+        listed = suppressions.read_list(self.cleaned_data["file"], user.pk, now)
         if listed.problems and not self.cleaned_data["skip_invalid"]:
             shown = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
             self.add_error("file", [f"{counted(len(listed.problems), 'unusable line')}; nothing was imported.", *shown])

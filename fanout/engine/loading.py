@@ -28,7 +28,8 @@ from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
 from fanout.rules.new_chats import NO_LIMIT, NewChats
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from fanout.runs import follow_ups
-from reminders import media_links, unsubscribe
+from reminders.media import link_url
+from reminders.suppressions import unsubscribe_url
 from reminders.window import Window, local_day_bounds
 
 # A handle that is about to expire is not worth starting with.
@@ -224,7 +225,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
     concurrency = int(effective["group_concurrency"])
     day = local_day_bounds(row["timezone"], now)
     return LaneAccount(
-        config=config_of(row, concurrency, unsubscribe.url_for, media_links.url_for),
+        config=config_of(row, concurrency, unsubscribe_url, link_url),
         facts={},
         pace=believed(pace_state(row), pace_settings(effective), now, held=row["probing"]),
         pace_settings=pace_settings(effective),

@@ -14,7 +14,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fanout.inbound import bounces, mails
-from reminders import media_links, unsubscribe
+from reminders import media, suppressions
 from reminders.media import answer_with
 
 TOKEN_HEADER = "X-Crier-Token"
@@ -50,11 +50,11 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
     """Unsubscribe by RFC 8058: a mail program posts here without a login. A person sees a button first, because link
     scanners follow every GET."""
     try:
-        address = unsubscribe.address_of(token)
+        address = suppressions.unsubscribe_address(token)
     except BadSignature:
         raise Http404 from None
     if request.method == "POST":
-        unsubscribe.unsubscribe(address, timezone.now())
+        suppressions.unsubscribe(address, timezone.now())
     return render(request, "unsubscribe.html", {"address": address, "done": request.method == "POST"})
 
 
@@ -62,10 +62,10 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
 def media_file(request: HttpRequest, token: str) -> HttpResponse:
     """Return a file to the gateway that was given its link. It needs no login, and shows no other file."""
     try:
-        file = media_links.file_of(token, timezone.now())
+        file = media.linked_file(token, timezone.now())
         answer = answer_with(file, file.mime, download=True)
-    except (media_links.NoSuchFile, FileNotFoundError):
+    except (media.NoSuchFile, FileNotFoundError):
         raise Http404 from None
-    answer["Cache-Control"] = f"private, max-age={media_links.CACHE_SECONDS}"
+    answer["Cache-Control"] = f"private, max-age={media.CACHE_SECONDS}"
     answer["X-Robots-Tag"] = "noindex"
     return answer

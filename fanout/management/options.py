@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accounts.inputs import valid_timezone
 from fanout.management.base import BadInput
-from reminders import columns, erasure, imports, tables
+from reminders import erasure, imports, tables
 from reminders.window import window_error
 
 YEARS = range(2000, 2201)
@@ -57,7 +57,7 @@ def read_recipients(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -
         table = tables.read(Path(path).read_bytes())
     except (OSError, tables.UnusableFile) as problem:
         raise BadInput(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    return erasure.refuse(columns.entries(table, columns.guess(table), defaults))
+    return erasure.refuse(imports.read_table(table, imports.guess_layout(table), defaults))
 
 
 def read_text(path: str) -> str:

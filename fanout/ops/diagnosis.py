@@ -24,7 +24,7 @@ from accounts.inputs import counted
 from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
-from config.web_threads import FURTHER_CONNECTIONS
+from config.web import FURTHER_CONNECTIONS
 from fanout.engine import sql
 from fanout.engine.batch import recording
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo

@@ -12,7 +12,7 @@ from django.db.models import Func, OuterRef, QuerySet, Subquery, TextField
 
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import delay_reason, planned_time
-from reminders import suppression_lists
+from reminders import suppressions
 from reminders.imports import CELL_BEGINS, COLUMNS
 from reminders.models import Recipient, Suppression
 
@@ -98,7 +98,7 @@ def recipient_lines(rows: QuerySet[Recipient]) -> Iterator[str]:
 # --- suppressions -----------------------------------------------------------------------------------------
 
 
-SUPPRESSION_FIELDS = (*suppression_lists.COLUMNS[:-1], "added_by__username")
+SUPPRESSION_FIELDS = (*suppressions.COLUMNS[:-1], "added_by__username")
 
 
 def suppression_rows() -> Iterator[tuple[Any, ...]]:
@@ -107,7 +107,7 @@ def suppression_rows() -> Iterator[tuple[Any, ...]]:
 
 
 def suppression_lines() -> Iterator[str]:
-    return csv_lines(suppression_lists.COLUMNS, suppression_rows())
+    return csv_lines(suppressions.COLUMNS, suppression_rows())
 
 
 # --- cells and lines --------------------------------------------------------------------------------------

@@ -53,8 +53,7 @@ from fanout.plans.queue import (
 from fanout.rules.caps import local_date
 from reminders.models import Recipient, Reminder
 from reminders.moments import about, closing_time, two_clocks, wall_clock
-from reminders.senders import shares
-from reminders.targets import count_kinds
+from reminders.targets import count_kinds, shares
 from reminders.window import Window
 
 

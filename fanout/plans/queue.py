@@ -26,8 +26,7 @@ from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Wo
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
-from reminders.senders import shares
-from reminders.targets import count_kinds
+from reminders.targets import count_kinds, shares
 from reminders.window import local_day_bounds
 
 #: a provider's latency while nothing of the account has been measured

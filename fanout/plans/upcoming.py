@@ -18,7 +18,7 @@ from fanout.plans.queue import Senders, lane_order, new_share
 from fanout.rules.caps import local_date
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
-from reminders.senders import shares
+from reminders.targets import shares
 
 DAY = timedelta(hours=24)
 MOST_FIRINGS = 20

@@ -29,7 +29,7 @@ from fanout.lanes.statements import Steps, carry_out, execute
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.runs import firing, freezing, texts, transitions
-from reminders import usable
+from reminders import readiness
 from reminders.groups import add_contacts, synchronise
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
@@ -75,7 +75,7 @@ def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = No
     access.require(user, reminder)
     if reminder.archived:
         return ControlResult(False, "This reminder is archived: restore it first.")
-    if problem := usable.problem(reminder, user):
+    if problem := readiness.rights_problem(reminder, user):
         return ControlResult(False, problem)
     run = firing.make_run(reminder, at or now, now, actor=user)
     if run is None:

@@ -28,7 +28,7 @@ from fanout.runs.freezing import (
     frozen,
     snapshots_of,
 )
-from reminders import usable
+from reminders import readiness
 from reminders.models import Reminder
 from reminders.moments import closing_time, duration, moment, wall_clock
 
@@ -270,7 +270,7 @@ def reason_to_skip(reminder: Reminder) -> str:
         account = senders[0]
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
-    if problem := usable.problem(reminder, reminder.owner):
+    if problem := readiness.rights_problem(reminder, reminder.owner):
         return f"Its owner may not send this any more. {problem}"
     if not reminder.targets.exists():
         return "The reminder has no targets."

@@ -34,7 +34,7 @@ from fanout.runs import follow_ups
 from reminders import placeholders
 from reminders.models import MessagePart, Reminder
 from reminders.placeholders import VALUES_SQL, names_in, required_in
-from reminders.senders import turns
+from reminders.targets import turns
 
 # --- what a run copies of its reminder -------------------------------------------------------------------
 

@@ -19,10 +19,11 @@ from fanout.models import Event, Run, RunTarget
 from fanout.runs import freezing, texts
 from fanout.runs.controls import ControlResult
 from fanout.runs.why import why_run
-from reminders import erasure, placeholders, senders, suppressions, usable
+from reminders import erasure, placeholders, readiness, suppressions
 from reminders.models import Recipient, Reminder, ReminderMessage, Suppression
 from reminders.moments import wall_clock
-from reminders.targets import what_they_reach
+from reminders.readiness import senders_problem
+from reminders.targets import able_to_reach, what_they_reach
 from reminders.window import Window
 
 ACCOUNT_TEST = "Account check"
@@ -31,7 +32,7 @@ ACCOUNT_TEXT = "This is a test message from Crier. The account works."
 
 def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> ControlResult:
     access.require(user, reminder)
-    if refusal := usable.problem(reminder, user):
+    if refusal := readiness.rights_problem(reminder, user):
         return ControlResult(False, refusal)
     try:
         kind = guess_kind(address)
@@ -86,7 +87,7 @@ def _account_reminder(account: Account) -> Reminder:
 def _sender(reminder: Reminder, kind: str) -> Account:
     """Return the first of its senders that reaches the address."""
     accounts = reminder.senders
-    able = senders.able_to_reach(kind, accounts)
+    able = able_to_reach(kind, accounts)
     return accounts[able[0]] if able else accounts[0]
 
 
@@ -101,7 +102,7 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str, now: 
         return f"{address} is suppressed and gets no messages. Test with another address, or lift the suppression."
     if sender.status != sender.Status.ACTIVE:
         return f"The account {sender} is {sender.status}: reactivate it first."
-    return senders.problem(reminder.owner, [sender], (), reminder.subject)
+    return senders_problem(reminder.owner, [sender], (), reminder.subject)
 
 
 def _recipient(user: Any, kind: str, address: str) -> Recipient:

@@ -155,9 +155,9 @@ def test_message_2_without_a_way_to_receive_replies_warns(operator, account, set
     client = login(operator)
     path = reverse("admin:reminders_reminder_add")
     page = client.post(path, filled(office, subject="Rent", paste=MAIL, follow_up="on", urgency="low"), follow=True)
-    assert ("Crier hears none that come to Office" in page.content.decode()) != read
+    assert ("Crier receives none for Office" in page.content.decode()) != read
     page = client.post(path, filled(account, follow_up="on", urgency="low"), follow=True)
-    assert "Crier hears none" not in page.content.decode()
+    assert "Crier receives none" not in page.content.decode()
 
 
 def test_several_senders_are_kept_shown_and_forecast(operator, account, colleague):

@@ -145,10 +145,10 @@ def beat() -> None:
 def take(paths: dict[str, str]) -> None:
     from playwright.sync_api import sync_playwright
 
-    from config.demo_logins import LOGINS
+    from config.logins import DEMO_LOGINS
     from tests.browser.conftest import CHROMIUM, FLAGS, Server, log_in
 
-    name, password = next(login for login in LOGINS if login[0] == "mei")
+    name, password = next(login for login in DEMO_LOGINS if login[0] == "mei")
     with Server() as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         for suffix, look in LOOKS.items():

@@ -267,4 +267,4 @@ def test_message_2_through_an_unread_mailbox_warns(owner, tmp_path):
     (tmp_path / "mail.txt").write_text("ann@example.org\n")
     words = ("--account", "Office", "--subject", "Rent", "--text", "Due", "--reply-text", "Thank you!")
     found = data("reminder", "add", *words, "--to", f"{tmp_path}/mail.txt")
-    assert found["warning"].startswith("Message 2 needs replies, and Crier hears none that come to Office.")
+    assert found["warning"].startswith("Message 2 needs replies, and Crier receives none for Office.")

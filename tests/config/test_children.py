@@ -48,7 +48,7 @@ def test_a_child_that_had_settled_starts_counting_anew(tmp_path):
     assert child.plan_restart() == 1
 
 
-def test_the_heartbeat_of_the_one_before_is_no_sign_of_life(tmp_path):
+def test_the_heartbeat_of_an_earlier_child_does_not_count(tmp_path):
     child = make_child(tmp_path, FOREVER)
     child.beat = tmp_path / "beat"
     child.beat.touch()
@@ -84,7 +84,7 @@ def test_the_end_takes_orphans_along(tmp_path):
 
 
 @pytest.mark.processes
-def test_a_child_that_does_not_listen_is_killed(tmp_path):
+def test_a_child_that_ignores_the_signal_is_killed(tmp_path):
     child = make_child(tmp_path, DEAF)
     child.start()
     assert children.wait_until(lambda: "deaf" in child.tail(), 20)

@@ -1,4 +1,4 @@
-"""What lies in deploy/: systemd accepts the units, and they and the image start what `manage.py up` starts."""
+"""The files in deploy/: systemd accepts the units, and they and the image start what `manage.py up` starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
 
 
 def _verify(unit: Path) -> str:
-    """What systemd has to say about it: nothing, where all is well."""
+    """Return systemd's complaints about the unit; empty if there are none."""
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     lines = done.stderr.splitlines()

@@ -162,14 +162,14 @@ def test_the_directory_may_come_from_the_file(tmp_path, in_file, directory):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("words", [("runs", "--json"), ("simulate", "--groups", "1", "--json")])
-def test_scripts_hear_of_an_unreachable_database_as_json(words):
+def test_an_unreachable_database_is_reported_as_json(words):
     done = run(*words, DATABASE_URL="postgresql://127.0.0.1:1/x")
     assert (done.returncode, done.stderr) == (1, "")
     assert json.loads(done.stdout)["error"].startswith("The database is not available: ")
 
 
 @pytest.mark.processes
-def test_this_machine_may_always_ask():
+def test_this_machine_is_always_an_allowed_host():
     program = "from django.conf import settings; print(settings.ALLOWED_HOSTS)"
     done = run("shell", "--no-imports", "-c", program, ALLOWED_HOSTS="crier.example.com")
     assert done.stdout.strip() == "['crier.example.com', 'localhost', '127.0.0.1', '[::1]']"
@@ -225,7 +225,7 @@ def test_a_file_as_editors_write_it_is_taken(tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.processes
-def test_a_traceback_is_there_for_who_asks():
+def test_a_traceback_is_shown_on_request():
     assert "Traceback" in run("migrate", "--traceback", DATABASE_URL="postgresql://127.0.0.1:1/x").stderr
 
 

@@ -1,4 +1,4 @@
-"""What people see when something cannot be shown; it needs neither a session nor the database."""
+"""Error pages, which need neither a session nor the database."""
 
 from __future__ import annotations
 

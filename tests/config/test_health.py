@@ -72,7 +72,7 @@ def test_not_ready_without_a_database_and_one_line_about_it(monkeypatch):
     assert health.readiness() == {"database": "the database does not answer"}
 
 
-def test_all_who_ask_at_once_share_a_check_and_so_do_those_after_it(monkeypatch):
+def test_probes_of_the_same_second_share_a_check(monkeypatch):
     checks: list[int] = []
     gate = threading.Event()
 
@@ -98,7 +98,7 @@ def test_all_who_ask_at_once_share_a_check_and_so_do_those_after_it(monkeypatch)
     asyncio.run(story())
 
 
-def test_a_database_that_keeps_us_waiting_is_not_ready(monkeypatch):
+def test_a_slow_database_is_not_ready(monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr(health, "readiness", lambda: {"database": "ok"} if gate.wait(30) else {})
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)

@@ -21,8 +21,8 @@ import pytest
 from axes.models import AccessAttempt
 from django.conf import settings
 
-from config import bodies
 from config.local.children import wait_until
+from config.web import FOR_ANYBODY
 from tests.channels.mail_server import certificate
 from tests.config.test_up import free_port
 from tests.crier_processes import Web, ask, environment
@@ -42,7 +42,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 
 def lines(web: Web) -> list[dict[str, Any]]:
-    """What it logged, without uvicorn's first words, which come before Django's settings."""
+    """Return what it logged, without uvicorn's first lines, which come before Django's settings."""
     return [json.loads(line) for line in web.log.read_text().splitlines() if line.startswith("{")]
 
 
@@ -80,7 +80,7 @@ def test_logs_are_for_one_user_only(web):
 def test_a_stranger_who_announces_a_large_body_is_refused_before_it_comes(web):
     with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)) as connection:
         connection.putrequest("POST", "/admin/login/")
-        connection.putheader("Content-Length", str(bodies.FOR_ANYBODY + 1))
+        connection.putheader("Content-Length", str(FOR_ANYBODY + 1))
         connection.putheader("Cookie", "sessionid=made-up")
         connection.endheaders()
         assert connection.getresponse().status == 413
@@ -90,7 +90,7 @@ def test_a_stranger_who_does_not_announce_it_is_cut_off(web):
     sent: list[int] = []
 
     def chunks() -> Iterator[bytes]:
-        for _ in range(10 * bodies.FOR_ANYBODY // 65536):
+        for _ in range(10 * FOR_ANYBODY // 65536):
             sent.append(65536)
             yield b"x" * 65536
 
@@ -180,7 +180,7 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
 
 
 @needs_nginx
-def test_who_claims_to_be_somebody_else_is_locked_out_all_the_same(proxy):
+def test_a_forged_forwarded_address_does_not_avoid_the_lockout(proxy):
     UserFactory.create(username="mei").set_password("x")
     claims = [{"X-Forwarded-For": f"203.0.113.{n}", "X-Real-IP": f"203.0.113.{n}"} for n in range(6)]
     statuses = [proxy.log_in("mei", "wrong", **claim) for claim in claims]

@@ -46,7 +46,7 @@ def said(*words: str, **variables: str) -> tuple[int, list[str]]:
         pytest.param(("--host", "." * 300), 1, "is not an address of this machine", id="no name"),
     ],
 )
-def test_an_option_that_cannot_be_is_one_sentence(tmp_path, words, code, sentence):
+def test_an_impossible_option_is_one_sentence(tmp_path, words, code, sentence):
     done = run("up", *words, CRIER_VAR=str(tmp_path))
     assert (done.returncode, done.stdout) == (code, "")
     assert sentence in done.stderr

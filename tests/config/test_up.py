@@ -72,7 +72,7 @@ class Up:
         return len(book.read_text().splitlines()) if book.exists() else 0
 
     def children(self) -> list[psutil.Process]:
-        """Whatever still runs for this place, by its environment."""
+        """Return the processes that still run for this directory, by their environment."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:

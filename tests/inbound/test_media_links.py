@@ -11,7 +11,7 @@ from django.core import signing
 from django.test import Client
 
 from accounts.channels.base import Media
-from reminders import media_links
+from reminders import media
 from reminders.models import MediaFile
 from tests.factories import MediaFileFactory
 
@@ -28,12 +28,12 @@ def file() -> MediaFile:
     return MediaFileFactory.create()
 
 
-def media(file: MediaFile) -> Media:
+def described(file: MediaFile) -> Media:
     return Media(file.sha256, file.filename, file.mime, file.size, lambda: b"")
 
 
 def path(file: MediaFile) -> str:
-    url = media_links.url_for(media(file))
+    url = media.link_url(described(file))
     assert url is not None
     return url.removeprefix("https://crier.example")
 
@@ -50,13 +50,13 @@ def test_the_file_comes_with_its_name_and_type_and_without_a_login(client: Clien
 
 def test_the_link_is_the_same_all_day_and_expires(file: MediaFile) -> None:
     midnight = datetime(2026, 6, 1, tzinfo=UTC).timestamp()
-    links = {media_links.token(file.sha256, midnight + second) for second in (0, 1, 3600, 86_399)}
+    links = {media.link_token(file.sha256, midnight + second) for second in (0, 1, 3600, 86_399)}
 
     (link,) = links
     last = datetime(2026, 6, 2, 23, 59, 59, tzinfo=UTC)
-    assert media_links.file_of(link, last) == file
-    with pytest.raises(media_links.NoSuchFile):
-        media_links.file_of(link, datetime(2026, 6, 3, tzinfo=UTC))
+    assert media.linked_file(link, last) == file
+    with pytest.raises(media.NoSuchFile):
+        media.linked_file(link, datetime(2026, 6, 3, tzinfo=UTC))
 
 
 @pytest.mark.parametrize("token", ["x", "x:y", "WyJhIiwxXQ:x", "é"])
@@ -84,4 +84,4 @@ def test_nothing_is_changed_by_other_methods(client: Client, file: MediaFile) ->
 
 def test_without_a_public_address_there_is_no_link(settings: Any, file: MediaFile) -> None:
     settings.PUBLIC_URL = ""
-    assert media_links.url_for(media(file)) is None
+    assert media.link_url(described(file)) is None

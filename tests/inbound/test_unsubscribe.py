@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from reminders import unsubscribe
+from reminders import suppressions
 from reminders.models import Suppression
 
 pytestmark = pytest.mark.django_db
@@ -17,7 +17,7 @@ def public(settings: object) -> None:
 
 
 def path(address: str) -> str:
-    url = unsubscribe.url_for(address)
+    url = suppressions.unsubscribe_url(address)
     assert url is not None
     return url.removeprefix("https://crier.example")
 
@@ -39,7 +39,7 @@ def test_a_link_that_is_not_ours_is_not_found(client: Client) -> None:
 
 def test_without_a_public_address_there_is_no_link(settings: object) -> None:
     settings.PUBLIC_URL = ""  # type: ignore[attr-defined]
-    assert unsubscribe.url_for("ann@example.org") is None
+    assert suppressions.unsubscribe_url("ann@example.org") is None
 
 
 def test_a_link_in_an_old_mail_outlives_a_new_key(client: Client, settings: Any) -> None:

@@ -105,7 +105,7 @@ def test_accounts_of_one_owner_share_recipients_and_have_memberships_of_their_ow
     assert account.memberships.filter(gone_at=None).count() == 2
 
 
-def test_what_is_no_group_is_passed_over_and_odd_names_are_stored(account: Account) -> None:
+def test_channels_are_skipped_and_unusual_names_are_stored(account: Account) -> None:
     strange = [Group("1234@newsletter", "News"), Group(CHOIR.address, "Ch\x00oir\n" + "x" * 300)]
 
     assert synchronise(account, strange, NOW) == Synchronised(added=1)

@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever writes."""
+"""Constraints of the database, and senders of a reminder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from reminders.models import MOST_HTML, MOST_TEXT, Recipient, Reminder, ReminderMessage, ReplyPart
 from tests.factories import (
+    AccountFactory,
     MediaFileFactory,
     RecipientFactory,
     ReminderFactory,
@@ -130,3 +131,24 @@ def test_parts_may_swap_places_in_one_transaction():
 def test_a_file_is_once_per_owner():
     media = MediaFileFactory.create()
     refused("media_once_per_owner", lambda: MediaFileFactory(owner=media.owner, sha256=media.sha256))
+
+
+@pytest.mark.django_db
+def test_the_first_sender_is_named_once() -> None:
+    reminder = ReminderFactory.create()
+    other = AccountFactory.create(owner=reminder.owner)
+    reminder.set_further_senders([other, reminder.account, other])
+    assert reminder.senders == [reminder.account, other]
+    reminder.set_further_senders([])
+    assert reminder.senders == [reminder.account]
+
+
+@pytest.mark.django_db
+def test_senders_that_were_read_before_cost_no_query(django_assert_num_queries: Any) -> None:
+    """As lists and the overview read many reminders."""
+    reminder = ReminderFactory.create()
+    other = AccountFactory.create(owner=reminder.owner)
+    reminder.set_further_senders([other])
+    read = Reminder.objects.select_related("account").prefetch_related("further_senders").get()
+    with django_assert_num_queries(0):
+        assert read.senders == [reminder.account, other]

@@ -87,7 +87,7 @@ def test_a_part_is_kept_as_a_template_only_where_it_differs():
     assert personal == {"kind": "text", "text": "Hi", "subject": "For {name}", "personal": True}
 
 
-def test_what_parts_ask_for():
+def test_placeholders_of_parts():
     parts = [frozen({"text": "{name} {flat|?}"}), frozen({"text": "{{city}}"}), frozen({"text": "", "html": "{floor}"})]
     assert names_in(parts) == ["flat", "floor", "name"]
     assert required_in(parts) == ["floor", "name"]
@@ -120,5 +120,5 @@ def test_a_persons_values_are_the_same_in_python_and_in_the_database(
         assert json.loads(cursor.fetchone()[0]) == values
 
 
-def test_no_values_where_nothing_is_asked():
+def test_no_values_without_placeholders():
     assert values_for(Recipient(name="Ann"), [frozen({"text": "Hi"})]) is None

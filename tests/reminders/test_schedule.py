@@ -299,7 +299,7 @@ def test_the_database_keeps_the_same_calendar(bound: str, seconds: int, fits: bo
         case("2036-01-01 01:00", False, id="eleven"),
     ],
 )
-def test_which_times_can_be_chosen(wall: str, fits: bool) -> None:
+def test_times_that_can_be_chosen(wall: str, fits: bool) -> None:
     shown = utc(wall).replace(tzinfo=None)
     with nullcontext() if fits else pytest.raises(ValueError, match="within the next 10 years"):
         moment = schedule.from_wall_clock(shown, BERLIN, NOON)
@@ -317,7 +317,9 @@ def test_which_times_can_be_chosen(wall: str, fits: bool) -> None:
         case("cron", None, "0 8,19 * * *", False, id="sometimes-in-time"),
     ],
 )
-def test_what_only_ever_fires_late(kind: str, fire_at: datetime | None, cron: str, late: bool) -> None:
+def test_a_reminder_that_always_fires_late_is_refused(
+    kind: str, fire_at: datetime | None, cron: str, late: bool
+) -> None:
     error = schedule.late_error(kind, fire_at, cron, "UTC", Window("UTC", 6, 18), NOON)
     assert (error is not None) is late
     if error:
@@ -326,7 +328,7 @@ def test_what_only_ever_fires_late(kind: str, fire_at: datetime | None, cron: st
 
 
 @pytest.mark.parametrize(("length", "fits"), [(100, True), (101, False)])
-def test_how_long_an_expression_may_be(length: int, fits: bool) -> None:
+def test_length_limit_of_an_expression(length: int, fits: bool) -> None:
     expr = "0 9 * * *".ljust(length)
     assert (cron_error(expr) is None) is fits
 
@@ -344,7 +346,7 @@ def test_usual_expressions_have_words(cron: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("cron", ["0 9 5 * 1", "0 9 * 5 *", "0 9 * * 1,3", "0 9,17 * * *", "0,30 9 * * *"])
-def test_unusual_ones_are_explained(cron: str) -> None:
+def test_unusual_expressions_are_explained(cron: str) -> None:
     assert not describe(cron).startswith(("every ", "on day"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reminders import suppression_lists
+from reminders import suppressions
 from reminders.models import Suppression
 from reminders.suppressions import New, holding, lift, suppress, suppress_all
 from tests.factories import SuppressionFactory, UserFactory
@@ -58,7 +58,7 @@ def test_nothing_to_suppress() -> None:
 
 
 @pytest.mark.django_db
-def test_expired_ones_hold_nobody_back() -> None:
+def test_expired_suppressions_have_no_effect() -> None:
     for address, until in (("a@example.org", None), ("b@example.org", WEEK), ("c@example.org", NOW)):
         SuppressionFactory.create(address=address, expires_at=until)
     rows = Suppression.objects.filter(holding(NOW)).order_by("address")
@@ -66,7 +66,7 @@ def test_expired_ones_hold_nobody_back() -> None:
 
 
 @pytest.mark.django_db
-def test_lifting_says_whom() -> None:
+def test_lifting_returns_the_addresses() -> None:
     SuppressionFactory.create(address=ANN)
     assert lift([ANN, "bob@example.org"]) == [ANN]
     assert not Suppression.objects.exists()
@@ -75,8 +75,8 @@ def test_lifting_says_whom() -> None:
 # --- lists ------------------------------------------------------------------------------------------------
 
 
-def read(text: str) -> suppression_lists.SuppressionList:
-    return suppression_lists.read(text, None, NOW)
+def read(text: str) -> suppressions.SuppressionList:
+    return suppressions.read_list(text, None, NOW)
 
 
 def test_an_address_per_line_in_any_spelling() -> None:

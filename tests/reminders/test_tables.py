@@ -1,4 +1,4 @@
-"""Tables out of files as people have them, and out of files that somebody made to do harm."""
+"""Tables from ordinary files, and from files made to do harm."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_excel_values_as_a_person_would_write_them() -> None:
     assert read(excel(row)).rows == [written]
 
 
-def test_a_formula_is_what_it_last_came_to() -> None:
+def test_a_formula_has_its_last_value() -> None:
     cell = b'<row r="1"><c r="A1" t="str"><f>CONCAT(1,2)</f><v>12</v></c><c r="B1"><f>SUM(1)</f></c></row>'
     assert read(repacked(excel(("x",)), sheet1=SHEET % cell)).rows == [["12"]]
 
@@ -105,12 +105,12 @@ ENTITIES = (
         pytest.param(repacked(excel(("x",)), workbook=b"<x/>"), "cannot be read", id="no workbook"),
     ],
 )
-def test_what_is_no_list(content: bytes, words: str) -> None:
+def test_files_that_are_refused(content: bytes, words: str) -> None:
     with pytest.raises(UnusableFile, match=words):
         read(content)
 
 
-def test_a_member_that_understates_its_size_is_no_way_around() -> None:
+def test_a_member_that_understates_its_size_is_refused() -> None:
     """The size in the archive's directory is a claim; what is read never exceeds it."""
     content = bytearray(bomb(2_000_000))
     at = content.rindex(b"PK\x01\x02", 0, content.rindex(b"sheet1.xml"))
@@ -119,7 +119,7 @@ def test_a_member_that_understates_its_size_is_no_way_around() -> None:
         read(bytes(content))
 
 
-def test_cells_far_out_cost_nothing() -> None:
+def test_cells_far_out_are_not_read() -> None:
     row = b'<row r="1"><c r="A1"><v>1</v></c><c r="XFD1"><v>1</v></c></row>'
     assert read(repacked(excel(("x",)), sheet1=SHEET % row)).rows == [["1"]]
     row += b'<row r="1048576"><c r="A1048576"><v>2</v></c></row>'

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
 
+from accounts.models import Account
 from reminders import erasure, imports, targets
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder
+from reminders.targets import shares, turns
 from tests.factories import RecipientFactory, ReminderFactory, TeamFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
+
+KINDS = st.sampled_from(["group", "person", "mailbox"])
+CHANNELS = st.sampled_from(["sandbox", "smtp", "gmail"])
+STATUSES = st.sampled_from(["active", "active", "paused"])
+case = pytest.param
 
 
 def entries(n: int, **columns: str) -> list[Entry]:
@@ -96,7 +107,7 @@ def test_a_colleagues_recipient_is_used_before_a_new_one_is_made() -> None:
         pytest.param({"status": "not_interested"}, "active", ("active", False), id="an-operators-word"),
     ],
 )
-def test_what_is_known_of_an_address_goes_to_new_recipients(
+def test_new_recipients_get_the_follow_up_state_of_their_address(
     known: dict[str, object], given: str, becomes: tuple[str, bool]
 ) -> None:
     """Also of several at once, and whoever's list they are in: the first recipient with the address counts."""
@@ -112,3 +123,29 @@ def test_what_is_known_of_an_address_goes_to_new_recipients(
     assert list(again.values(*facts)) == [facts] * 2
     other = Recipient.objects.get(address="+491700000001")
     assert (other.status, other.limited, other.follow_up_attempts) == (given, False, 0)
+
+
+def account(channel: str, status: str = "active") -> Account:
+    return Account(label=channel, channel=channel, status=status)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "kinds", "whose"),
+    [
+        case([account("sandbox")], ["group", "mailbox"], [0, 0], id="one"),
+        case([account("sandbox"), account("sandbox")], ["group", "person", "group"], [0, 1, 0], id="in-turn"),
+        case([account("smtp"), account("sandbox")], ["group", "group", "person"], [1, 1, 1], id="by-reach"),
+        case([account("smtp"), account("gmail")], ["mailbox"] * 3, [0, 1, 0], id="two-kinds-of-mail"),
+        case([account("smtp")], ["group", "mailbox"], [None, 0], id="out-of-reach"),
+        case([account("smtp", "paused"), account("gmail")], ["mailbox"] * 2, [1, 1], id="the-active-one"),
+        case([account("smtp", "suspended")], ["mailbox"], [0], id="none-is-active"),
+    ],
+)
+def test_senders_take_turns(accounts: list[Account], kinds: list[str], whose: list[int | None]) -> None:
+    assert turns(kinds, accounts) == whose
+
+
+@given(st.lists(KINDS, max_size=60), st.lists(st.builds(account, CHANNELS, STATUSES), min_size=1, max_size=4))
+def test_shares_agree_with_turns(kinds: list[str], accounts: list[Account]) -> None:
+    whose = Counter(turns(kinds, accounts))
+    assert shares(Counter(kinds), accounts) == [whose[n] for n in range(len(accounts))]

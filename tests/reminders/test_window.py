@@ -70,7 +70,7 @@ def test_invalid_timezone(name: str) -> None:
 
 
 @pytest.mark.parametrize("hours", [(0, 24), (6, 18), (0, 1), (23, 24)])
-def test_window_that_is_one(hours: tuple[int, int]) -> None:
+def test_valid_window(hours: tuple[int, int]) -> None:
     assert window_error(*hours) is None
 
 
@@ -85,7 +85,7 @@ def test_window_that_is_one(hours: tuple[int, int]) -> None:
         case((24, 24), "must start at an hour from 0 to 23, not 24", id="start-too-late"),
     ],
 )
-def test_window_that_is_none(hours: tuple[int, int], words: str) -> None:
+def test_invalid_window(hours: tuple[int, int], words: str) -> None:
     error = window_error(*hours)
     assert error is not None
     assert words in error
@@ -377,7 +377,7 @@ def test_business_hours_agree_with_postgres(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("zone", ODD_ZONES)
-def test_the_oracle_is_not_silent_about_odd_zones(zone: str) -> None:
+def test_the_comparison_covers_zones_with_unusual_rules(zone: str) -> None:
     """The comparison above skips where zone data differ; it must not skip what it is there for."""
     assert zone in postgres_zones()
     changes = days_of_change(zone)[:6]
@@ -491,7 +491,7 @@ def test_a_widened_window_holds_for_its_own_day(widened_to: str, now: str, close
         (10, 9, "one from 10 to 24 and one from 0 to 9"),
     ],
 )
-def test_which_hours_make_a_window(start: int, end: int, words: str | None) -> None:
+def test_hours_that_make_a_window(start: int, end: int, words: str | None) -> None:
     error = window_error(start, end)
     assert (error is None) if words is None else (error is not None and words in error)
 
@@ -514,11 +514,11 @@ def test_when_hours_close(hours: BusinessHours, closes: str | None) -> None:
 
 
 @pytest.mark.parametrize("days", [set(), {0}, {8}, {1, 8}])
-def test_days_that_are_none(days: set[int]) -> None:
+def test_invalid_days(days: set[int]) -> None:
     with pytest.raises(ValueError, match="at least one send day"):
         BusinessHours("UTC", days=frozenset(days))
 
 
-def test_a_timezone_that_is_none() -> None:
+def test_unknown_timezone() -> None:
     with pytest.raises(ValueError, match="not a known timezone"):
         BusinessHours("Nowhere/Here")

@@ -63,7 +63,7 @@ NAMELESS = {"name": " ", "kind": "mailbox", "address": "x@example.com"}
         pytest.param("{{ flat | ? }}", [ANN], "{{ flat | ? }} would go out as { flat | ? }", id="a doubled field"),
     ],
 )
-def test_what_does_not_fit(text: str, people: list[dict[str, Any]], sentence: str):
+def test_placeholders_that_do_not_fit(text: str, people: list[dict[str, Any]], sentence: str):
     problem = wording.reminder_problem(reminder(text, people=people))
     assert problem.startswith(sentence) or sentence in problem
     assert bool(problem) == bool(sentence)
@@ -74,14 +74,14 @@ def test_the_subject_and_every_part_are_checked():
     assert "part 2" in wording.reminder_problem(reminder("Hi", "{nope}", people=[ANN]))
 
 
-def test_before_there_are_targets_any_field_of_the_owners_recipients_will_do():
+def test_without_targets_any_field_of_the_owners_recipients_is_allowed():
     made = ReminderFactory.create(parts=["{flat} {nope|?}"])
     RecipientFactory.create(owner=made.owner, fields={"flat": "1"})
     RecipientFactory.create(owner=UserFactory.create(), fields={"nope": "1"})
     assert "there is no {nope}" in wording.reminder_problem(made)
 
 
-def test_three_of_them_as_they_will_get_it():
+def test_preview_for_three_recipients():
     made = reminder("Hi {first_name|all}", "Bye", people=[ANN, CHOIR, NAMELESS, {}], subject="S")
     parts = [{"subject": "S", "text": "Hi {first_name|all}"}, {"text": "Bye"}]
     shown = wording.preview(parts, Audience.of(made).some())
@@ -108,7 +108,7 @@ def test_a_field_that_is_too_long_is_refused_with_its_line():
     assert listed.problems == [f"line 2 (ann@example.com,{'x' * 24}): A field has at most 500 characters."]
 
 
-def test_a_list_fills_the_fields_of_who_is_there_and_leaves_the_rest():
+def test_a_list_fills_the_fields_of_existing_recipients():
     owner = UserFactory.create()
     other = RecipientFactory.create(kind="mailbox", address="ann@example.com", name="Theirs")
     text = "address,name,flat\nann@example.com,Ann,1\nbob@example.com,Bob,2\n"

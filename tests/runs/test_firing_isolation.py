@@ -19,7 +19,7 @@ from fanout.engine.connection import conninfo
 from fanout.models import Notification, Run
 from fanout.ops import tasks
 from fanout.runs import controls, firing
-from reminders import copying
+from reminders import readiness
 from reminders.models import Reminder
 from tests.channels.mail_server import wait_until
 from tests.crier_processes import MANAGE, environment
@@ -170,7 +170,7 @@ def test_a_reminder_that_was_set_aside_has_all_its_attempts_again_when_it_is_swi
     firing.fire_suspects(MONDAY)
     fresh_of(reminder)
     assert reminder.set_aside
-    copy = copying.duplicate(reminder, reminder.owner)
+    copy = readiness.duplicate(reminder, reminder.owner)
     assert (copy.set_aside, copy.firing_attempts) == (False, 0)
     Reminder.objects.filter(pk=reminder.pk).update(enabled=True)  # in a shell
     assert titles(firing.fire_due(MONDAY) + firing.fire_suspects(MONDAY)) == ["bad"]

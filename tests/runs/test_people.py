@@ -25,7 +25,7 @@ from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notificatio
 from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
 from fanout.runs.people import IN_FLIGHT, NOT_YOURS, STRANGER, erase
-from reminders import erasure, imports, targets, unsubscribe
+from reminders import erasure, imports, suppressions, targets
 from reminders.models import ErasedAddress, Recipient, ReminderTarget, Suppression
 from tests.factories import (
     AccountFactory,
@@ -230,7 +230,7 @@ def test_a_link_of_an_erased_person_stores_nothing():
     known(MAIL, kind="mailbox")
     Recipient.objects.update(status="opted_out")
     erase(MAIL, None, timezone.now())
-    unsubscribe.unsubscribe(MAIL, timezone.now())
+    suppressions.unsubscribe(MAIL, timezone.now())
     assert tables_with(MAIL) == []
 
 

@@ -30,7 +30,7 @@ from fanout.admin.account_form import KeyFile
 from fanout.admin.account_page import warmup_chart
 from fanout.inbound.mails import parse_bounce
 from fanout.models import TrailEntry
-from reminders import imports, media, schedule, suppression_lists
+from reminders import imports, media, schedule, suppressions
 from reminders.models import ReminderMessage
 from tests.security import world as worlds
 from tests.security.test_confirming import account_form
@@ -481,7 +481,7 @@ def test_a_suppression_until_the_end_of_the_calendar(moment, world):
     client = client_of(world.people["operator"])
     form = POSTS["admin:reminders_suppression_add"] | {"expires_at_0": moment, "expires_at_1": "23:59"}
     assert "never expires" in client.post(reverse("admin:reminders_suppression_add"), form).content.decode()
-    listed = suppression_lists.read(f"address,expires_at\nann@example.com,{moment}", None, timezone.now())
+    listed = suppressions.read_list(f"address,expires_at\nann@example.com,{moment}", None, timezone.now())
     assert not listed.entries
     assert "never expires" in listed.problems[0]
 

@@ -39,7 +39,7 @@ from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
 from fanout.inbound import mails, replies, webhooks
 from fanout.ops import exports
 from fanout.rules import message_ids
-from reminders import imports, placeholders, schedule, suppression_lists, tables
+from reminders import imports, placeholders, schedule, suppressions, tables
 from reminders.models import MOST_TEXT
 from tests.security import world as worlds
 from tests.security.test_permission_matrix import client_of
@@ -209,8 +209,8 @@ READERS: dict[str, Reader] = {
     "cell of an import": imports.unguarded,
     "cell of an export": exports.cell,
     "exact cell": exports.exact_cell,
-    "suppressions": lambda text: suppression_lists.read(text, None, timezone.now()),
-    "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
+    "suppressions": lambda text: suppressions.read_list(text, None, timezone.now()),
+    "suppressions with header": lambda text: suppressions.read_list(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
     "opt-out": replies.is_opt_out,
     "own words": mail.own_words,
@@ -307,7 +307,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/runs/people.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
     "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),
-    "reminders/suppression_lists.py": ("suppressions", "suppressions with header"),
+    "reminders/suppressions.py": ("suppressions", "suppressions with header"),
     "reminders/tables.py": ("table", "file"),
     "reminders/wording.py": ("doubled braces",),
 }

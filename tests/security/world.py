@@ -17,7 +17,7 @@ from accounts.access import OPERATORS, VIEWERS
 from accounts.models import Account
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
-from reminders import unsubscribe
+from reminders import suppressions
 from reminders.models import Reminder, ReminderTarget
 from tests.admin.conftest import member
 from tests.factories import (
@@ -56,7 +56,7 @@ class World:
             "name": "pause",
             "url": "nowhere/",
             "app_label": "fanout",
-            "token": str(unsubscribe.url_for("ann@example.com")).rsplit("/", 1)[-1],
+            "token": str(suppressions.unsubscribe_url("ann@example.com")).rsplit("/", 1)[-1],
             "content_type_id": str(ContentType.objects.get_for_model(Reminder).pk),
         }
         return fixed.get(variable) or str(getattr(thing, "pk", 1))

@@ -1,4 +1,4 @@
-"""How Django itself writes times: by the 24-hour clock, like every other time here."""
+"""Formats for the times that Django itself writes: 24-hour clock, like all other times."""
 
 TIME_FORMAT = "H:i"
 DATE_FORMAT = "D j M Y"

@@ -22,9 +22,10 @@ from fanout.management.base import BadInput, CrierCommand, find_account, find_re
 from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
 from fanout.models.trail_entry import note
 from fanout.runs.freezing import written_part
-from reminders import drafts, media, replies, schedule, senders, targets, wording
+from reminders import media, readiness, schedule, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
+from reminders.readiness import action_through, connect_problem, senders_problem
 
 REPLY = "reply-"
 
@@ -120,7 +121,7 @@ class Command(CrierCommand):
         reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
         if problem := targets.unreachable_error(accounts, listed.entries):
             raise BadInput(problem)
-        if problem := senders.problem(reminder.owner, accounts, (), reminder.subject):
+        if problem := senders_problem(reminder.owner, accounts, (), reminder.subject):
             raise BadInput(problem)
         with transaction.atomic():
             reminder.full_clean()
@@ -134,7 +135,7 @@ class Command(CrierCommand):
             note("added", reminder, None, timezone.now())
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         data["reply_parts"] = len(reply_parts)
-        if warning := replies.not_heard(reminder):
+        if warning := readiness.not_heard(reminder):
             data["warning"] = warning
             self.stderr.write(warning)
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
@@ -214,9 +215,9 @@ def check_captions(parts: list[dict[str, Any]], channels: Sequence[Channel]) -> 
 
 
 def read_action(account: Account, connects: bool) -> str:
-    if connects and (problem := senders.connect_problem(account)):
+    if connects and (problem := connect_problem(account)):
         raise BadInput(f"--connect: {problem}")
-    return senders.action(account, connects, before="")
+    return action_through(account, connects, before="")
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
@@ -243,7 +244,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
     )
     # Fired by hand only: it is off, as in the admin.
-    reminder.enabled = not options["disabled"] and not drafts.missing(len(parts), people, reminder.timed)
+    reminder.enabled = not options["disabled"] and not readiness.missing(len(parts), people, reminder.timed)
     reminder.clean()
     now = timezone.now()
     if reminder.enabled and not options["even_if_late"] and (problem := reminder.late_error(now)):

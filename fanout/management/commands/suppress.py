@@ -14,7 +14,7 @@ from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 from fanout.management.options import PROBLEMS_SHOWN, read_text
 from fanout.ops import exports, list_changes
-from reminders import imports, suppression_lists, suppressions
+from reminders import imports, suppressions
 from reminders.models import Suppression
 
 LONGEST_DAYS = 36_500
@@ -63,7 +63,7 @@ class Command(CrierCommand):
 
     def load(self, options: dict[str, Any]) -> None:
         now = timezone.now()
-        listed = suppression_lists.read(read_text(options["file"]), None, now)
+        listed = suppressions.read_list(read_text(options["file"]), None, now)
         if listed.problems and not options["skip_invalid"]:
             shown = "; ".join(imports.first_problems(listed.problems, PROBLEMS_SHOWN))
             raise BadInput(f"{len(listed.problems)} unusable lines ({shown}); nothing was changed.")
@@ -76,7 +76,7 @@ class Command(CrierCommand):
             count = self.write_csv(Path(options["out"]), exports.suppression_lines())
             self.answer({"suppressions": count, "file": options["out"]}, f"{count} suppressions exported.")
         elif self.as_json:
-            rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in exports.suppression_rows()]
+            rows = [dict(zip(suppressions.COLUMNS, row)) for row in exports.suppression_rows()]
             self.answer({"suppressions": rows})
         else:
             self.print_csv(exports.suppression_lines())

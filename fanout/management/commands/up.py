@@ -13,9 +13,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from config.checks import demo_logins
-from config.demo_logins import LOGINS
 from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
+from config.logins import DEMO_LOGINS, demo_logins
 from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
 from fanout.management.base import NotDone, PlainCommand, in_range
 from fanout.ops import diagnosis
@@ -108,7 +107,7 @@ class Command(PlainCommand):
         shown = "127.0.0.1" if parent.host in ("0.0.0.0", "::") else parent.host
         self.say(f"\nCrier is running: http://{shown}:{parent.port}/")
         if demo:
-            for name, password in LOGINS:
+            for name, password in DEMO_LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
         self.say("Ctrl-C stops everything. Logs are in var/log.\n")
 

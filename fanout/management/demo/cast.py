@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.models import Account, DailyLimit
-from config.demo_logins import LOGINS
+from config.logins import DEMO_LOGINS
 from fanout.lanes import accounts
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
@@ -80,7 +80,7 @@ def _user(name: str, **flags: bool) -> Any:
     users = get_user_model().objects
     user = users.filter(username=name).first()
     # A changed password is kept.
-    return user or users.create_user(name, f"{name}@example.com", dict(LOGINS)[name], **flags)
+    return user or users.create_user(name, f"{name}@example.com", dict(DEMO_LOGINS)[name], **flags)
 
 
 # --- accounts ---------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""The threads of a web process: each works on one request at a time and has one database connection.
+"""The layers of a web process around Django: how much a request may bring, which thread works on it, whose it is.
 
-Left alone, Django starts a thread for every request, and each thread opens a connection: a few hundred requests at once
-use up PostgreSQL's connections, and the drivers wait with everybody else. Here a fixed number of threads takes the
-requests in turn. A request waits in a bounded queue until a thread is free. Where the queue is full, or the wait gets
-too long, the answer is 503.
+Left alone, Django reads a whole body to the disk before it asks who sent it (`BoundedBodies` refuses what is too long),
+and starts a thread for every request, each with a database connection: a few hundred requests at once use up
+PostgreSQL's connections, and the drivers wait with everything else. Here a fixed number of threads takes the requests
+in turn (`BoundedRequests`). Each thread works on one request at a time and has one connection. A request waits in a
+bounded queue until a thread is free; where the queue is full, or the wait gets too long, the answer is 503.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.conf import settings
-from django.db import connections
+from django.contrib.sessions.models import Session
+from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponseBase
+from django.utils import timezone
 
-from config.problems import RETRY_AFTER
-from config.proxies import address_behind_proxies
+from config.problems import AWAY, RETRY_AFTER
 
 log = logging.getLogger("crier.web")
 
@@ -53,6 +57,80 @@ FURTHER_CONNECTIONS = LIGHT_THREADS + DOWNLOAD_THREADS + 1 + 2
 
 BUSY = "Crier has too many requests to answer at the moment. Try again in a few seconds.\n"
 GONE: Message = {"type": "http.disconnect"}
+
+MB = 1024 * 1024
+#: limit without a login: enough for every form without files, and for a bounced mail
+FOR_ANYBODY = 8 * MB
+#: files that one form uploads: those of a reminder's parts come together
+FILES_AT_ONCE = 4
+
+
+# --- how much a request may bring -----------------------------------------------------------------------------
+
+
+class TooLarge(Exception):
+    """The body is longer than this client may send."""
+
+
+class BoundedBodies:
+    """ASGI layer that refuses a body that is too long before it is stored."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        announced = headers.get(b"content-length", b"")
+        large = not announced.isdigit() or int(announced[:20]) > FOR_ANYBODY
+        try:
+            most = await _most(headers) if large and scope["method"] not in ("GET", "HEAD") else FOR_ANYBODY
+        except DatabaseError:
+            await answer(send, 503, AWAY, connection="close", retry_after=RETRY_AFTER)
+            return
+        if announced.isdigit() and int(announced[:20]) > most:
+            await _refuse(send)
+            return
+        await self._bounded(scope, receive, send, most)
+
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+        """Count the body as it arrives: its length may be missing or wrong."""
+        came = 0
+
+        async def counted() -> Message:
+            nonlocal came
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > most:
+                raise TooLarge
+            return message
+
+        try:
+            await self.app(scope, counted, send)
+        except TooLarge:
+            await _refuse(send)
+
+
+async def _most(headers: dict[bytes, bytes]) -> int:
+    try:
+        key = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        key = None
+    logged_in = key is not None and await light.run(_has_session, key.value)
+    return FILES_AT_ONCE * settings.MEDIA_MAX_MB * MB if logged_in else FOR_ANYBODY
+
+
+def _has_session(key: str) -> bool:
+    return Session.objects.filter(session_key=key, expire_date__gt=timezone.now()).exists()
+
+
+async def _refuse(send: Send) -> None:
+    await answer(send, 413, "The request is too large.\n", connection="close")
+
+
+# --- threads --------------------------------------------------------------------------------------------------
 
 
 class WebThread:
@@ -142,7 +220,7 @@ downloads = Threads(DOWNLOAD_THREADS, "download")
 
 
 class BoundedRequests:
-    """Around Django's application: gives every request a thread, or refuses it."""
+    """ASGI layer that gives every request a thread, or refuses it."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -187,7 +265,7 @@ class BoundedRequests:
 
 
 class Turn(Executor):
-    """A request's time on a thread. asgiref calls `submit` for everything of the request that may block."""
+    """A request's time on a thread. asgiref calls `submit` for everything that may block."""
 
     def __init__(self, threads: Threads, address: str) -> None:
         self.threads = threads
@@ -226,7 +304,7 @@ class Turn(Executor):
         return has_left
 
     def end(self) -> None:
-        """Let the next request have the thread. What is left of this one runs between the calls of that one."""
+        """Give the thread to the next request. The rest of this one runs between the calls of that one."""
         if self.thread is not None and not self.ended:
             self.ended = True
             self.threads.give_back(self.thread)
@@ -237,26 +315,61 @@ class Turn(Executor):
         return self.thread.executor.submit(fn, *args, **kwargs)
 
 
+def stay_on_thread(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Make the middleware chain synchronous, so that it runs on the thread in one go. Otherwise each middleware would
+    be a trip from the event loop to the thread and back, 23 for a page."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        return get_response(request)
+
+    return middleware
+
+
+# --- whose request it is, behind a proxy ----------------------------------------------------------------------
+
+
 def _address(scope: Scope) -> str:
     forwarded = (value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for")
     return address_behind_proxies((scope.get("client") or [""])[0], ",".join(forwarded))
 
 
+def client_address(request: HttpRequest) -> str:
+    """Return the address that the request came from, for lockouts and the audit trail."""
+    return address_behind_proxies(request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", ""))
+
+
+def address_behind_proxies(address: str, forwarded_for: str) -> str:
+    """Return the client's address, from that of the connection and X-Forwarded-For.
+
+    Each proxy appends the address that called it. So, from the right, the first address that is not one of our proxies
+    is the client; everything left of it is the client's own claim.
+    """
+    forwarded = forwarded_for.split(",")
+    while _is_proxy(address) and forwarded and _is_address(before := forwarded.pop().strip()):
+        address = before
+    return address
+
+
+def _is_proxy(address: str) -> bool:
+    return _is_address(address) and any(ip_address(address) in network for network in settings.TRUSTED_PROXIES)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --- answers --------------------------------------------------------------------------------------------------
+
+
 async def answer(send: Send, status: int, text: str, kind: str = "text/plain; charset=utf-8", **headers: str) -> None:
-    """Send a whole answer that needs no Django."""
+    """Send a complete response without Django."""
     body = text.encode()
     named = {"content_type": kind, "content_length": str(len(body)), "cache_control": "no-store"}
     named |= {"x_content_type_options": "nosniff"} | headers
     listed = [(name.replace("_", "-").encode(), value.encode()) for name, value in named.items()]
     await send({"type": "http.response.start", "status": status, "headers": listed})
     await send({"type": "http.response.body", "body": body})
-
-
-def stay_on_thread(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A middleware that only works synchronously, and so do those around it: the whole chain then runs on the thread in
-    one go. Otherwise each of them would be a trip from the event loop to the thread and back, 23 for a page."""
-
-    def middleware(request: HttpRequest) -> HttpResponseBase:
-        return get_response(request)
-
-    return middleware

@@ -1,4 +1,4 @@
-"""However many ask at once, a web process has a bounded number of threads and database connections."""
+"""A web process has a bounded number of threads and database connections, however many requests arrive at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from http.client import HTTPConnection
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,18 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, connections
-from django.test import Client
+from django.test import Client, RequestFactory
 
-from config import web_threads
+from config import web as layers
 from config.local.children import wait_until
-from config.web_threads import BoundedRequests
+from config.web import BoundedRequests, client_address
 from fanout.admin.model_admin import _in_chunks
 from tests.crier_processes import Web, database_url, environment
 from tests.factories import UserFactory
 from tests.inbound.test_bounces import report
 
 THREADS = 4
-MOST_CONNECTIONS = THREADS + web_threads.FURTHER_CONNECTIONS
+MOST_CONNECTIONS = THREADS + layers.FURTHER_CONNECTIONS
 PATIENCE = 60
 
 
@@ -327,9 +328,9 @@ def test_further_pages_wait_their_turn(threads):
     asyncio.run(story())
 
 
-def test_a_full_queue_is_said_at_once_and_one_client_does_not_fill_it(threads, monkeypatch):
-    monkeypatch.setattr(web_threads, "MOST_WAITING", 5)
-    monkeypatch.setattr(web_threads, "MOST_WAITING_EACH", 3)
+def test_a_full_queue_is_refused_at_once_and_one_client_does_not_fill_it(threads, monkeypatch):
+    monkeypatch.setattr(layers, "MOST_WAITING", 5)
+    monkeypatch.setattr(layers, "MOST_WAITING_EACH", 3)
 
     async def story() -> None:
         async with a_busy_site(threads) as (_, bounded):
@@ -345,8 +346,8 @@ def test_a_full_queue_is_said_at_once_and_one_client_does_not_fill_it(threads, m
     asyncio.run(story())
 
 
-def test_who_waited_too_long_is_refused(threads, monkeypatch):
-    monkeypatch.setattr(web_threads, "WAIT_SECONDS", 0.05)
+def test_a_request_that_waited_too_long_is_refused(threads, monkeypatch):
+    monkeypatch.setattr(layers, "WAIT_SECONDS", 0.05)
 
     async def story() -> None:
         async with a_busy_site(threads) as (site, bounded):
@@ -360,7 +361,7 @@ def test_who_waited_too_long_is_refused(threads, monkeypatch):
     asyncio.run(story())
 
 
-def test_who_leaves_the_queue_costs_nothing(threads):
+def test_a_client_that_leaves_the_queue_occupies_no_thread(threads):
     async def story() -> None:
         async with a_busy_site(threads) as (site, bounded):
             gone, cancelled = Asking(bounded, "/gone"), Asking(bounded, "/cancelled")
@@ -402,7 +403,7 @@ def test_static_files_do_not_wait_for_pages(threads):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_thread_keeps_its_connection_for_a_while_and_closes_it_then(threads, monkeypatch):
-    monkeypatch.setattr(web_threads, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(layers, "IDLE_SECONDS", 0.5)
     name = settings.DATABASES["default"]["OPTIONS"]["application_name"]
 
     async def story() -> None:
@@ -420,7 +421,7 @@ def test_a_thread_keeps_its_connection_for_a_while_and_closes_it_then(threads, m
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_download_that_nobody_finishes_frees_its_thread_and_connection():
+def test_an_abandoned_download_frees_its_thread_and_connection():
     closed: list[bool] = []
 
     def lines() -> Iterator[str]:
@@ -433,23 +434,23 @@ def test_a_download_that_nobody_finishes_frees_its_thread_and_connection():
             closed.append(True)
 
     async def story() -> None:
-        for _ in range(web_threads.DOWNLOAD_THREADS + 1):
+        for _ in range(layers.DOWNLOAD_THREADS + 1):
             reading: Any = _in_chunks(lines())
             assert (await anext(reading)).startswith("1\n2\n")
             await reading.aclose()
-        threads = [await web_threads.downloads.next_free() for _ in range(web_threads.DOWNLOAD_THREADS)]
+        threads = [await layers.downloads.next_free() for _ in range(layers.DOWNLOAD_THREADS)]
         open_ones = [await thread.run(lambda: connections["default"].connection) for thread in threads]
         for thread in threads:
-            web_threads.downloads.give_back(thread)
-        assert open_ones == [None] * web_threads.DOWNLOAD_THREADS
+            layers.downloads.give_back(thread)
+        assert open_ones == [None] * layers.DOWNLOAD_THREADS
 
     asyncio.run(story())
-    assert len(closed) == web_threads.DOWNLOAD_THREADS + 1
+    assert len(closed) == layers.DOWNLOAD_THREADS + 1
 
 
 def test_a_call_that_is_given_up_gives_its_thread_back():
     async def story() -> None:
-        few = web_threads.Threads(1, "few")
+        few = layers.Threads(1, "few")
         gate = threading.Event()
         busy = asyncio.create_task(few.run(gate.wait, PATIENCE))
         await until(lambda: not few.free)
@@ -462,3 +463,26 @@ def test_a_call_that_is_given_up_gives_its_thread_back():
         assert len(few.free) == 1
 
     asyncio.run(story())
+
+
+# --- behind a proxy ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        pytest.param("203.0.113.9", "", "203.0.113.9", id="direct"),
+        pytest.param("203.0.113.9", "198.51.100.1", "203.0.113.9", id="a stranger claims"),
+        pytest.param("10.0.0.1", "198.51.100.1", "198.51.100.1", id="our proxy says"),
+        pytest.param("10.0.0.1", "1.2.3.4, 198.51.100.1", "198.51.100.1", id="a claim through our proxy"),
+        pytest.param("10.0.0.1", "1.2.3.4, 198.51.100.1, 10.0.0.2", "198.51.100.1", id="two proxies"),
+        pytest.param("10.0.0.1", "10.0.0.3", "10.0.0.3", id="from inside"),
+        pytest.param("10.0.0.1", "", "10.0.0.1", id="nothing said"),
+        pytest.param("10.0.0.1", "1.2.3.4, garbage", "10.0.0.1", id="garbage"),
+        pytest.param("", "1.2.3.4", "", id="no peer"),
+    ],
+)
+def test_only_our_proxies_are_believed(settings: Any, peer: str, forwarded: str, client: str) -> None:
+    settings.TRUSTED_PROXIES = [ip_network("10.0.0.0/8")]
+    request = RequestFactory().get("/", REMOTE_ADDR=peer, headers={"X-Forwarded-For": forwarded})
+    assert client_address(request) == client

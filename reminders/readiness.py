@@ -1,0 +1,157 @@
+"""Checks before a reminder is switched on or fired, each with a sentence for the operator, and copies of reminders.
+
+A reminder that lacks a message, targets or a time is a draft: it is off, and fires only by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db import transaction
+from django.utils.text import get_text_list
+
+from accounts import access
+from accounts.actions import Action
+from accounts.addresses import MAILBOX
+from accounts.channels.base import PLURAL_OF_KIND
+from accounts.channels.registry import channel
+from accounts.models import Account
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.targets import BATCH, able_to_reach
+
+P = TypeVar("P", ReminderMessage, ReplyPart)
+
+#: what a reminder may lack
+NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
+
+
+def missing(parts: int, people: int, timed: bool) -> list[str]:
+    """Return what a reminder lacks before it can fire by itself."""
+    has = {NO_MESSAGE: parts, NOBODY: people, NO_TIME: timed}
+    return [what for what, there in has.items() if not there]
+
+
+def missing_in_words(missing: Sequence[str]) -> str:
+    """Return for example "It has no message and no time yet.", or nothing."""
+    return f"It has {get_text_list(list(missing), 'and')} yet." if missing else ""
+
+
+# --- senders --------------------------------------------------------------------------------------------------
+
+
+def senders_problem(owner: Any, accounts: Sequence[Account], kinds: Collection[str], subject: str) -> str:
+    """Return why these accounts cannot send the reminder, or nothing."""
+    wanted = Account.objects.filter(pk__in=[account.pk for account in accounts])
+    usable = set(access.visible(owner, wanted))
+    for account in accounts:
+        if account not in usable:
+            return f"{owner} may not send through {account}: the account belongs to somebody else."
+    if lacking := subject_problem(accounts, subject):
+        return lacking
+    unreached = [PLURAL_OF_KIND[kind] for kind in sorted(kinds) if not able_to_reach(kind, accounts)]
+    if unreached:
+        return f"None of the senders reaches the {' and '.join(unreached)} among the targets: add one that does."
+    return ""
+
+
+def connect_problem(account: Account) -> str:
+    """Return why a reminder through this account cannot send connection requests, or nothing."""
+    described = channel(account.channel)
+    can = Action.CONNECTION_REQUEST in described.actions
+    return "" if can else f"{account} ({described.label}) sends no connection requests."
+
+
+def action_through(account: Account, connects: bool, before: str) -> str:
+    """Return the action of a reminder through this account; the channel's own if it no longer connects."""
+    described = channel(account.channel)
+    if connects:
+        return Action.CONNECTION_REQUEST
+    return described.action if before == Action.CONNECTION_REQUEST else described.counts(before)
+
+
+def subject_problem(accounts: Sequence[Account], subject: str) -> str:
+    mail = [account for account in accounts if channel(account.channel).subject]
+    return f"Give the reminder a subject: {mail[0]} sends mail." if mail and not subject.strip() else ""
+
+
+# --- rights ---------------------------------------------------------------------------------------------------
+
+
+def rights_problem(reminder: Reminder, user: Any) -> str:
+    """Return a sentence if the reminder has accounts, files or recipients that the person may not use, or nothing.
+
+    A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
+    """
+    parts = [*reminder.messages.all(), *reminder.reply_parts.all()]
+    files = [part.media for part in parts if part.media is not None]
+    return access.may_use(user, [*reminder.senders, *files]) or _recipients_problem(reminder, user)
+
+
+def _recipients_problem(reminder: Reminder, user: Any) -> str:
+    if user is None or user.is_superuser:
+        return ""
+    theirs = access.visible(user, Recipient.objects.all()).values("pk")
+    others = reminder.targets.exclude(recipient__in=theirs).count()
+    if not others:
+        return ""
+    shared = "recipient is" if others == 1 else "recipients are"
+    return f"{others} {shared} not shared with you: ask their owner, or remove them from the reminder."
+
+
+# --- replies --------------------------------------------------------------------------------------------------
+
+
+def not_heard(reminder: Reminder) -> str:
+    """Return a warning if the reminder relies on replies that its accounts do not receive, or nothing."""
+    needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": reminder.follow_up}
+    counts_on = [what for what, so in needs.items() if so]
+    deaf = [account.label for account in reminder.senders if not hears(account)]
+    if not counts_on or not deaf:
+        return ""
+    return (
+        f"{counts_on[0]} replies, and Crier receives none for {', '.join(deaf)}. "
+        "Have their mailbox read by ingest_bounces: “When mail bounces” in docs/operations.md says how."
+    )
+
+
+def hears(account: Account) -> bool:
+    """Return whether replies arrive: by the provider's webhook, or from a mailbox that `ingest_bounces` reads."""
+    described = channel(account.channel)
+    return described.inbound or (described.reaches(MAILBOX) and mailbox_is_read())
+
+
+def mailbox_is_read() -> bool:
+    return bool(settings.BOUNCE_IMAP_PASSWORD or settings.BOUNCE_TOKEN)
+
+
+# --- copies ---------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def duplicate(reminder: Reminder, owner: Any) -> Reminder:
+    """Return a copy with parts, senders and targets that is off and belongs to this person."""
+    copy = Reminder.objects.get(pk=reminder.pk)
+    copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, owner
+    copy.next_fire_at, copy.archived = None, False
+    copy.forgive()
+    copy._state.adding = True
+    copy.save(force_insert=True)
+    ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())
+    ReplyPart.objects.bulk_create(_copied(part, copy) for part in reminder.reply_parts.all())
+    copy.set_further_senders(reminder.senders)
+    ReminderTarget.objects.bulk_create(
+        (
+            ReminderTarget(reminder=copy, recipient_id=pk, position=position)
+            for pk, position in reminder.targets.values_list("recipient_id", "position")
+        ),
+        batch_size=BATCH,
+    )
+    return copy
+
+
+def _copied(part: P, reminder: Reminder) -> P:
+    part.pk, part.reminder = None, reminder
+    part._state.adding = True
+    return part
