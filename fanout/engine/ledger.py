@@ -33,6 +33,7 @@ from fanout.engine.batch import (
     never_sent,
     nobody,
     plain,
+    recording,
 )
 from fanout.engine.connection import Link, Row, may_work_later
 from fanout.engine.gathering import Gathering
@@ -444,6 +445,18 @@ class Ledger:
                     raise LedgerLost from error
                 await self.locks.query("ROLLBACK")
                 raise
+
+    async def rehearse(self, results: list[Result]) -> None:
+        """Inside `together`: store results and take them back. Raises what the database has against them, unless it is
+        the data, which it would refuse tomorrow as well."""
+        await self.locks.query("SAVEPOINT rehearsal")
+        try:
+            await self.locks.call([recording(results)])
+        except psycopg.Error as error:
+            if may_work_later(error):
+                raise
+            log.warning("a result could not be stored: %s", error)
+        await self.locks.query("ROLLBACK TO SAVEPOINT rehearsal")
 
     async def still_mine(self, account_id: int, epoch: int) -> bool:
         """Asked on the connection that holds the lock: a process that slept learns here that it lost it."""

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import psycopg
 
 from fanout.engine import closing, sql
-from fanout.engine.batch import Result, recording
+from fanout.engine.batch import Result
 from fanout.engine.connection import Row, may_work_later
 from fanout.engine.ledger import Ledger
-from fanout.lanes.statements import WriteAll
 from fanout.rules.outcomes import AccountChange
 
 log = logging.getLogger("crier.rescue")
@@ -76,22 +75,10 @@ async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Re
     async with ledger.together() as write:
         _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])
         if rows:
-            await _rehearse(write, [as_sent(row) for row in rows])
+            await ledger.rehearse([as_sent(row) for row in rows])
     if rows:
         log.warning("%d targets were in flight when their driver died", len(rows))
     return Rescued(len(rows))
-
-
-async def _rehearse(write: WriteAll, results: list[Result]) -> None:
-    name, values = recording(results)
-    await write([("SAVEPOINT rehearsal", {})])
-    try:
-        await write([(sql.HOT[name], list(values))])
-    except psycopg.Error as error:
-        if may_work_later(error):
-            raise
-        log.warning("a result could not be stored: %s", error)  # a rule refuses it, today as tomorrow
-    await write([("ROLLBACK TO SAVEPOINT rehearsal", {})])
 
 
 def as_sent(row: Row) -> Result:

@@ -14,9 +14,7 @@ from django.db import connection
 
 Row = dict[str, Any]
 Statement = tuple[str, dict[str, Any]]  # SQL with %(name)s, and its parameters
-#: with %s instead, for prepared statements of the engine
-InOrder = tuple[str, list[Any]]
-WriteAll = Callable[[Sequence[Statement | InOrder]], Awaitable[list[list[Row]]]]
+WriteAll = Callable[[Sequence[Statement]], Awaitable[list[list[Row]]]]
 Result = TypeVar("Result")
 Steps = Generator[Statement, list[Row], Result]
 

@@ -21,7 +21,7 @@ from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from fanout.engine import driver, rescue, sql
 from fanout.engine.batch import Claim, LaneWrite
-from fanout.engine.connection import BlockingLink, conninfo
+from fanout.engine.connection import BlockingLink, conninfo, prepare
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.models import Activity, LaneState, Run, RunTarget
@@ -248,7 +248,7 @@ def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage,
 
 def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
     async def settle() -> rescue.Rescued:
-        link = BlockingLink.open(conninfo(connection.settings_dict))
+        link = await prepare(BlockingLink.open(conninfo(connection.settings_dict)))
         try:
             return await rescue.settle_in_flight(Ledger(link, link), taken, repeatable)
         finally:

@@ -165,10 +165,10 @@ class MortalLink(BlockingLink):
         return rows if "ORDER BY" in statement else in_order(rows)
 
     async def call(self, calls: Any) -> list[list[Row]]:
-        await self.process.point()
+        await self.process.point(self._idle())
         self._refuse([sql.HOT[name] for name, _ in calls])
         answers = await super().call(calls)
-        await self.process.point()
+        await self.process.point(self._idle())
         return [in_order(rows) for rows in answers]
 
     async def script(self, statements: Any) -> list[list[Row]]:
