@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from fanout.engine import sql
 from fanout.lanes.connecting import conninfo as conninfo  # whoever opens a link needs it too
-from fanout.lanes.statements import InOrder, Statement
+from fanout.lanes.statements import Statement
 
 CONNECT_LIMIT = 5  # seconds
 
@@ -42,7 +42,7 @@ class Link(Protocol):
         """Prepared statements in one round trip and one transaction: all or nothing."""
         ...
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         """Statements in one round trip, one after the other."""
         ...
 
@@ -97,7 +97,7 @@ class AsyncLink:
         await cursor.execute(*spelled(calls))
         return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         cursor: psycopg.AsyncClientCursor[Row] = psycopg.AsyncClientCursor(self.connection)
         await cursor.execute(";".join(cursor.mogrify(*statement) for statement in statements))
         return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
@@ -130,7 +130,7 @@ class BlockingLink:
         cursor.execute(*spelled(calls))
         return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         cursor: psycopg.ClientCursor[Row] = psycopg.ClientCursor(self.connection)
         cursor.execute(";".join(cursor.mogrify(*statement) for statement in statements))
         return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]

@@ -15,7 +15,7 @@ from fanout.engine import sql
 from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import Ledger
-from fanout.lanes.statements import InOrder, Statement
+from fanout.lanes.statements import Statement
 from fanout.models import RunTarget
 from fanout.rules.pace import PaceState
 
@@ -53,7 +53,7 @@ class TestsOwnLink:
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         return [await self.query(sql.HOT[name], values) for name, values in calls]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [await self.query(*statement) for statement in statements]
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from fanout.engine.batch import Batch, Claim, Result
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import CAUSES, REFUSED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
-from fanout.lanes.statements import InOrder, Statement
+from fanout.lanes.statements import Statement
 from tests.engine.ledgers import EPOCH, NOW, lane_write
 
 case = pytest.param
@@ -62,7 +62,7 @@ class Wire:
         await self._answer()
         return [{"account_id": 1, "epoch": EPOCH}]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [await self.query(*statement) for statement in statements]
 
     async def close(self) -> None:

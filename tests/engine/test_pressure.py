@@ -24,7 +24,7 @@ from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import wake_after_clock_change
-from fanout.lanes.statements import InOrder, Statement
+from fanout.lanes.statements import Statement
 from fanout.models import LaneState, Notification, Run, RunTarget
 from fanout.ops import stalls
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
@@ -218,7 +218,7 @@ class DyingLink:
             raise psycopg.errors.AdminShutdown("terminating connection") from None
         return []
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [[] for _ in statements]
 
     async def close(self) -> None:
