@@ -22,7 +22,7 @@ from django.db import DatabaseError
 from django.db import connection as django_connection
 from psycopg.rows import dict_row
 
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.models import Notification
 
 log = logging.getLogger("crier.stream")

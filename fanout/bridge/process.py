@@ -26,7 +26,7 @@ from accounts.channels.whatsapp.bridge.scripted import ScriptedWhatsApp
 from accounts.channels.whatsapp.channel import CHANNEL
 from fanout.bridge.feed import DatabaseFeed
 from fanout.bridge.shard import LockShard, LocksLost
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
 
 log = logging.getLogger("crier.bridge")

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import psycopg
 from psycopg.rows import dict_row
 
+from fanout.database import Statement
 from fanout.engine import sql
-from fanout.lanes.connecting import conninfo as conninfo  # whoever opens a link needs it too
-from fanout.lanes.statements import Statement
 
 CONNECT_LIMIT = 5  # seconds
 

@@ -21,16 +21,16 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from fanout.engine import closing, loading, rescue, sql
+from accounts.channels.base import AccountConfig, Transport
+from fanout.engine import closing, loading, sql
 from fanout.engine.batch import Result, columns, plain
 from fanout.engine.clock import Clock
 from fanout.engine.connection import CONNECT_LIMIT, Row, may_work_later
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.lane import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
-from fanout.engine.sender import Sender
-from fanout.engine.transports import CLOSE_LIMIT, MakeTransport, Transports
-from fanout.lanes.poke import poking
+from fanout.lanes.wake import wake_statement
 from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
 log = logging.getLogger("crier.driver")
@@ -55,6 +55,7 @@ UNSTORED_LANE_PAUSE = timedelta(seconds=15)
 WIND_DOWN = 35.0
 GIVE_UP_AFTER = 13.0  # a call may take 12 s
 TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end within the wind-down, however slow it is
+CLOSE_LIMIT = 1.0  # seconds for closing all transports
 LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
 # The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
 # whoever stops a cluster are above these (tests/engine/test_time_limits.py).
@@ -63,6 +64,7 @@ LONGEST_END = WIND_DOWN + LONGEST_STOP
 
 Answer = TypeVar("Answer")
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
+MakeTransport = Callable[[AccountConfig], Transport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class Driver:
             await closing.rejudge(self.ledger, run_id, now)
             outbox.changed_runs.discard(run_id)
         if outbox.changed_accounts:
-            await self.ledger.write(*poking(outbox.changed_accounts, now))
+            await self.ledger.write(*wake_statement(outbox.changed_accounts, now))
             outbox.changed_accounts.clear()
         return results
 
@@ -254,7 +256,7 @@ class Driver:
         until = self.clock.monotonic() + WIND_DOWN
         while not self._must_stop() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
-                if lane.sender.slow():
+                if lane.dispatcher.slow():
                     lane.stop()
             if not any(lane.stopping for lane in self.lanes.values()):
                 return
@@ -282,7 +284,7 @@ class Driver:
         outbox. Nobody waits for an upload."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
-            if lane is not None and lane.sender.only_uploads:
+            if lane is not None and lane.dispatcher.only_uploads:
                 task.cancel()
             self.landing[task] = account_id
             task.add_done_callback(lambda task: self.landing.pop(task, None))
@@ -307,9 +309,9 @@ class Driver:
                 return  # the database takes no lane back: their locks go with the connection
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
                 # Nobody has seen anything of an upload: a stop does not wait for it.
-                if lane.sender.only_uploads and self._must_stop():
+                if lane.dispatcher.only_uploads and self._must_stop():
                     self._give_up(lane, None)
-                elif now > (hard_limit if lane.sender.busy and not self._must_stop() else began + GIVE_UP_AFTER):
+                elif now > (hard_limit if lane.dispatcher.busy and not self._must_stop() else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
                     self._give_up(lane, TimeoutError("the lane did not end"))
 
@@ -359,7 +361,7 @@ class Driver:
     async def _look_around(self) -> None:
         """What the other drivers do: free those that are silent, and share the lanes with the rest."""
         now = self.clock.now()
-        await rescue.free_stuck(self.ledger, self.token, self.silent_after)
+        await closing.free_stuck(self.ledger, self.token, self.silent_after)
         live = {"now": now, "silent_after": self.silent_after, "successor_within": SUCCESSOR_WITHIN}
         (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live | {"now": now + AHEAD}))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
@@ -427,8 +429,8 @@ class Driver:
         return [row for n, row in enumerate(due) if n < left or now - row["due_at"] > FREE_FOR_ALL_AFTER]
 
     def _without_most_suspects(self, due: list[Row]) -> list[int]:
-        suspects = [row["account_id"] for row in due if row["crashes"] >= rescue.SUSPECT_AFTER]
-        left_out = set(suspects[rescue.suspects_allowed(len(suspects)) :])
+        suspects = [row["account_id"] for row in due if row["crashes"] >= closing.SUSPECT_AFTER]
+        left_out = set(suspects[closing.suspects_allowed(len(suspects)) :])
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
 
     async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
@@ -439,7 +441,7 @@ class Driver:
             if not may_work_later(error):
                 raise
             log.warning("lanes could not be taken over: %s", error, extra={"slot": self.slot})
-            waiting = await rescue.behind_locked_runs(self.ledger, locked) or set(locked)
+            waiting = await closing.behind_locked_runs(self.ledger, locked) or set(locked)
             await self._give_back(waiting, now + REFUSED_LANE_PAUSE, _refused(error))
             if others := [account_id for account_id in locked if account_id not in waiting]:
                 await self._take_over_or_give_back(others, now)
@@ -452,11 +454,11 @@ class Driver:
             await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, ids))
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
-        await rescue.settle_crashes(self.ledger, locked, self.token, now)
+        await closing.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
         loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
-        rescued = await rescue.settle_in_flight(self.ledger, list(loads), repeatable)
+        rescued = await closing.settle_in_flight(self.ledger, list(loads), repeatable)
         if rescued.unsettled:
             await self._give_back(rescued.unsettled, now + UNSTORED_LANE_PAUSE, UNSTORED)
             loads = {key: load for key, load in loads.items() if key not in rescued.unsettled}
@@ -492,8 +494,8 @@ class Driver:
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
         (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE})
-        await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
-        if row["crashes"] >= rescue.SUSPEND_AFTER:
+        await closing.lane_failed(self.ledger, account_id, row["crashes"], error, now)
+        if row["crashes"] >= closing.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(sql.NOTHING_DUE, (account_id,))
         await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [account_id]))
@@ -502,7 +504,7 @@ class Driver:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
         seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
         rng, transport = random.Random(seed), self.transports[account_id]
-        return Lane(Sender(self.ledger, self.clock, load, transport, rng, self.ends_at), load.runs)
+        return Lane(Dispatcher(self.ledger, self.clock, load, transport, rng, self.ends_at), load.runs)
 
     # --- one lane ---------------------------------------------------------------------------------------
 
@@ -550,7 +552,7 @@ class Driver:
         for lane, _, failure in leaving:
             if failure is not None:
                 count = crashes.get(lane.account_id, 0)
-                await rescue.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
+                await closing.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
 
     def _until_stored(self, lane: Lane, sleep: Sleep) -> Sleep:
         """Return when the lane is due. One that has results in our outbox stays due: should this process die, the next
@@ -573,3 +575,34 @@ def _refused(error: Exception) -> str:
 def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:
     account = lane.account
     return lane.account_id, account.epoch, account.poke, sleep.until, plain(sleep.why, 300), failure is not None
+
+
+class Transports:
+    def __init__(self, make: MakeTransport) -> None:
+        self.make = make
+        self._by_account: dict[int, Transport] = {}
+
+    def __getitem__(self, account_id: int) -> Transport:
+        return self._by_account[account_id]
+
+    async def make_ready(self, account_id: int, config: AccountConfig) -> None:
+        """The account's transport, anew when its settings changed."""
+        transport = self._by_account.get(account_id)
+        if transport is not None and transport.account == config:
+            return
+        if transport is not None:
+            await transport.close()
+        self._by_account[account_id] = self.make(config)
+
+    async def close(self) -> None:
+        """All at once: one that takes its time must not hold up the others, or the end of the slice."""
+        closing = [asyncio.create_task(transport.close()) for transport in self._by_account.values()]
+        self._by_account.clear()
+        if not closing:
+            return
+        done, late = await asyncio.wait(closing, timeout=CLOSE_LIMIT)
+        for task in late:
+            task.cancel()
+        for task in done:
+            if error := task.exception():
+                log.warning("a transport did not close: %s", error)

@@ -1,7 +1,7 @@
 """One account's queue: which run is next, may it send, and when.
 
-A lane makes one step at a time: close what must close, wait for what must be waited for, else let the sender claim as
-many targets as pace and concurrency allow. The loop only repeats it.
+A lane makes one step at a time: close the runs that must close, wait where a gate is shut, else let the dispatcher
+claim as many targets as pace and concurrency allow. The loop only repeats it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from fanout.engine import closing, loading
 from fanout.engine.batch import array, plain
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.loading import LaneAccount, LaneRun
-from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
@@ -39,21 +39,21 @@ class Sleep:
 
 
 class Lane:
-    def __init__(self, sender: Sender, runs: list[LaneRun]) -> None:
-        self.sender = sender
-        self.ledger = sender.ledger
-        self.clock = sender.clock
+    def __init__(self, dispatcher: Dispatcher, runs: list[LaneRun]) -> None:
+        self.dispatcher = dispatcher
+        self.ledger = dispatcher.ledger
+        self.clock = dispatcher.clock
         self.runs = runs
         self.stopping = False
         self._clock_offset = self._offset(self.clock.now())
 
     @property
     def account(self) -> LaneAccount:
-        return self.sender.account
+        return self.dispatcher.account
 
     @property
     def account_id(self) -> int:
-        return self.sender.account_id
+        return self.dispatcher.account_id
 
     # --- the loop ---------------------------------------------------------------------------------------
 
@@ -69,17 +69,17 @@ class Lane:
                     break
                 await self._nap(sleep)
         finally:
-            await self.sender.land()
-        if self.sender.failure is not None:  # of a result that was refused while the lane did something else
-            raise self.sender.failure
+            await self.dispatcher.land()
+        if self.dispatcher.failure is not None:  # of a result that was refused while the lane did something else
+            raise self.dispatcher.failure
         return sleep if not self.stopping else Sleep(self.clock.now())
 
     async def step(self) -> Sleep:
         """One round. Returns when there may be something to do again."""
-        sender = self.sender
-        if sender.failure is not None:
-            raise sender.failure
-        if sender.stale:
+        dispatcher = self.dispatcher
+        if dispatcher.failure is not None:
+            raise dispatcher.failure
+        if dispatcher.stale:
             await self.reload()
         now = self.clock.now()
         self._notice_clock_step(now)
@@ -89,7 +89,7 @@ class Lane:
             return sleep
         if self.ledger.outbox.holds(self.account_id):
             return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # whoever stores them pokes the lane
-        if self.account.probing and sender.calls:
+        if self.account.probing and dispatcher.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
         if not self._has_place(run, now):
             # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
@@ -100,33 +100,33 @@ class Lane:
         slot = next_slot(self.account.pace, self.account.pace_settings, now)
         if slot > now:
             return await self._wait_for(slot, run, now)
-        if sender.uploads.must_be_left(run, now):
+        if dispatcher.uploads.must_be_left(run, now):
             self.stop()
-        elif await sender.media_ready(run, now):
-            await sender.claim_and_send(run, now)
+        elif await dispatcher.media_ready(run, now):
+            await dispatcher.claim_and_send(run, now)
         return Sleep(now)
 
     async def _wait_for(self, slot: datetime, run: LaneRun, now: datetime) -> Sleep:
         """The pace, or a provider that asked for a break: that one the operator should see."""
-        until, held = min(slot, run.closes_at), self.sender.learning.held
+        until, held = min(slot, run.closes_at), self.dispatcher.learning.held
         if held is None or held.until <= now:
             return Sleep(until, "pace", "pacing", run.id)
-        if not self.sender.open:
+        if not self.dispatcher.open:
             await self._hold(run, Wait(until, held.why), now, counts=False)
         return Sleep(until, held.why, "retries", run.id)
 
     def poke(self) -> None:
         """Something changed in the database that this lane must see."""
-        self.sender.stale = True
-        self.sender.wake.set()
+        self.dispatcher.stale = True
+        self.dispatcher.wake.set()
 
     def stop(self) -> None:
         """Claim nothing more; in-flight sends end."""
         self.stopping = True
-        self.sender.wake.set()
+        self.dispatcher.wake.set()
 
     def _may_park(self, sleep: Sleep) -> bool:
-        if self.sender.calls or self.sender.open or self.sender.stale:
+        if self.dispatcher.calls or self.dispatcher.open or self.dispatcher.stale:
             return False
         return sleep.until is None or sleep.until - self.clock.now() > PARK_AFTER
 
@@ -137,14 +137,16 @@ class Lane:
             self.ledger.write_times(sleep.run_id)
 
     async def _nap(self, sleep: Sleep) -> None:
-        now, wake = self.clock.now(), self.sender.wake
+        now, wake = self.clock.now(), self.dispatcher.wake
         seconds = (min(sleep.until or now + LOOK_AGAIN, now + LOOK_AGAIN) - now).total_seconds()
         if seconds > 0 and not wake.is_set():
             began = self.clock.monotonic()
             timer = asyncio.get_running_loop().call_later(seconds, wake.set)
-            self.sender.dozing = sleep.cause == "pacing" and sleep.until is not None and sleep.until - now <= LOOK_AGAIN
+            self.dispatcher.dozing = (
+                sleep.cause == "pacing" and sleep.until is not None and sleep.until - now <= LOOK_AGAIN
+            )
             await wake.wait()
-            self.sender.dozing = False
+            self.dispatcher.dozing = False
             timer.cancel()
             if sleep.run_id is not None:
                 self.ledger.spent(sleep.run_id, sleep.cause, self.clock.monotonic() - began)
@@ -162,7 +164,7 @@ class Lane:
         if abs(step) < CLOCK_STEP:
             return
         self._clock_offset += step
-        self.sender.shift(step)
+        self.dispatcher.shift(step)
         for run in self.runs:
             run.dry_until = None
             for target in run.continuing:
@@ -172,10 +174,10 @@ class Lane:
 
     async def reload(self) -> None:
         """Account, pace settings and live runs as they are now. The pace itself is ours alone."""
-        sender, ours = self.sender, self.account
-        sender.stale = False
+        dispatcher, ours = self.dispatcher, self.account
+        dispatcher.stale = False
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
-        sender.learning.account = replace(
+        dispatcher.learning.account = replace(
             fresh.account,
             pace=_with_break(ours, fresh.account),
             sample=ours.sample,
@@ -184,15 +186,15 @@ class Lane:
             probing=fresh.account.probing or ours.probing,
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
-        if fresh.account.on_trial and not sender.calls:
-            sender.learning.begin_trial()
+        if fresh.account.on_trial and not dispatcher.calls:
+            dispatcher.learning.begin_trial()
         kept = {run.id: run for run in self.runs}
         self.runs = [_merged(kept.pop(run.id, None), run) for run in fresh.runs]
         for gone in kept.values():
-            sender.let_go(gone)
-            if not sender.open.of(gone):
+            dispatcher.let_go(gone)
+            if not dispatcher.open.of(gone):
                 await closing.describe_again(self.ledger, gone.id)
-        sender.uploads.handles = fresh.handles
+        dispatcher.uploads.handles = fresh.handles
 
     async def _reload_if_outdated(self, now: datetime) -> None:
         """Read the account again on a new calendar day, which has a new cap, and when a temporary ban is over."""
@@ -227,7 +229,7 @@ class Lane:
 
     def _idle(self, run: LaneRun) -> Sleep:
         """When a run without work at hand may have some again."""
-        if self.sender.open.of(run):
+        if self.dispatcher.open.of(run):
             return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
         until = min(run.dry_until or run.closes_at, run.closes_at)
         if run.held is not None:
@@ -237,34 +239,34 @@ class Lane:
     def _has_place(self, run: LaneRun, now: datetime) -> bool:
         """Whether something of the run can be claimed. A run that may not go on keeps no place from it: whoever waited
         for its next part would wait until it goes on, and one that is to be closed never does."""
-        if self._full() and not self.sender.ready(run, now):
+        if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
                 if other.continuing and self._gate(other, now) != OPEN:
-                    self.sender.give_places_back(other)
-        return not self._full() or self.sender.ready(run, now) is not None
+                    self.dispatcher.give_places_back(other)
+        return not self._full() or self.dispatcher.ready(run, now) is not None
 
     def _full(self) -> bool:
-        return self.sender.open.places >= self.account.concurrency
+        return self.dispatcher.open.places >= self.account.concurrency
 
     def _gate(self, run: LaneRun, now: datetime) -> gates.Gate:
         return run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)
 
     def _between_parts(self, now: datetime) -> LaneRun | None:
         """A run with a target whose next part may go now."""
-        return next((run for run in self.runs if self.sender.ready(run, now)), None)
+        return next((run for run in self.runs if self.dispatcher.ready(run, now)), None)
 
     def _next_part(self, *runs: LaneRun) -> datetime | None:
         return min((t.ready_at for run in runs for t in run.continuing if t.ready_at), default=None)
 
     async def _has_work(self, run: LaneRun, now: datetime) -> bool:
-        if run.buffer or self.sender.ready(run, now):
+        if run.buffer or self.dispatcher.ready(run, now):
             return True
         if run.dry_until is not None and now < run.dry_until:
             return False
         await self._fetch(run, now)
         if run.buffer:
             return True
-        if not self.sender.open.of(run):
+        if not self.dispatcher.open.of(run):
             await self._run_dry(run, now)
         return False
 
@@ -273,10 +275,10 @@ class Lane:
             run=run.id,
             account=self.account_id,
             now=now,
-            open=array(self.sender.open.of(run)),
+            open=array(self.dispatcher.open.of(run)),
             earlier=array(self._earlier(run)),
             follow_up=run.follow_up,
-            no_new_chats=not self.sender.new_chats.may_begin(now),
+            no_new_chats=not self.dispatcher.new_chats.may_begin(now),
             answers=run.answers,
             most=self._chunk(run),
         )
@@ -305,7 +307,7 @@ class Lane:
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
-        no_new_chats = self.sender.new_chats.why_none(now)
+        no_new_chats = self.dispatcher.new_chats.why_none(now)
         owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
         left = await self.ledger.gathered(loading.next_retries, owed)
         if left["pending"] and not left["free"] and no_new_chats is not None:
@@ -349,15 +351,15 @@ class Lane:
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:
         """Stop the run once nothing of it is in flight here. A failure in flight gives its place under the cap
         back, so that limit is asked again then."""
-        sender = self.sender
+        dispatcher = self.dispatcher
         if gate.reason != PauseReason.ACCOUNT_CAPACITY:
             run.closing = gate
-        sender.let_go(run)
-        if sender.open.of(run):
+        dispatcher.let_go(run)
+        if dispatcher.open.of(run):
             return
         if gate.reason == PauseReason.CIRCUIT_BREAKER:
-            sender.learning.begin_trial(run)
-            self.ledger.leave_lane(sender.learning.lane_write(now))
+            dispatcher.learning.begin_trial(run)
+            self.ledger.leave_lane(dispatcher.learning.lane_write(now))
         self.ledger.write_times(run.id)
         await self.ledger.settled()
         await closing.close(self.ledger, run, gate, self.account, now)

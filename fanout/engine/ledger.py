@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from fanout.database import Gathering, WriteAll
 from fanout.engine import sql
 from fanout.engine.batch import (
     Batch,
@@ -36,9 +37,7 @@ from fanout.engine.batch import (
     recording,
 )
 from fanout.engine.connection import Link, Row, may_work_later
-from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import WriteAll
 
 log = logging.getLogger("crier.ledger")
 
@@ -412,7 +411,7 @@ class Ledger:
         gathering = self._gatherings.get(ask_all)
         if gathering is None:
             gathering = self._gatherings[ask_all] = Gathering(partial(ask_all, self))
-        answer: Answer = await gathering.ask(question)
+        answer: Answer = await gathering(question)
         return answer
 
     async def _run(self, link: Link, statement: str, parameters: Any) -> list[Row]:

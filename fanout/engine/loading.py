@@ -18,10 +18,18 @@ from fanout.engine import sql
 from fanout.engine.batch import columns as spelled
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
-from fanout.lanes import backpressure
-from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
+from fanout.lanes import account_limits
+from fanout.lanes.account_limits import (
+    USED_TODAY,
+    Day,
+    business_hours,
+    columns,
+    day_of,
+    pace_settings,
+    pace_state,
+    part_jitter,
+)
 from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
-from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.rules import caps
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
@@ -337,7 +345,7 @@ def target(row: Row, follow_up: bool) -> Target:
 
 async def under_pressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
     """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
-    limits = backpressure.queue_limits()
-    rows = await ledger.read(backpressure.QUEUED, backpressure.up_to_threshold(accounts, limits))
+    limits = account_limits.queue_limits()
+    rows = await ledger.read(account_limits.QUEUED, account_limits.up_to_threshold(accounts, limits))
     queued = {row["id"]: row["n"] for row in rows}
     return [limits.pressed(queued[account_id]) for account_id in accounts]

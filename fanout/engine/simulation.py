@@ -24,6 +24,7 @@ from accounts.channels.sandbox.book import MemoryBook
 from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
+from fanout.database import WriteAll
 from fanout.engine import sql
 from fanout.engine.batch import LaneWrite, Result, Written, nobody
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
@@ -31,7 +32,6 @@ from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
 from fanout.engine.ledger import CAUSES, Ledger
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import WriteAll
 from fanout.runs.texts import held_back_by
 from reminders.window import Window
 

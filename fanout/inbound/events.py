@@ -10,7 +10,7 @@ from typing import Any
 
 from accounts import crypto
 from accounts.channels.events import EventKind, ProviderEvent
-from fanout.lanes.statements import Statement, execute
+from fanout.database import Statement, execute
 
 KEY_LENGTH = 200
 #: characters of what somebody wrote; the rest of a longer text is not kept

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 
+from fanout.database import Row, execute
 from fanout.inbound import receipts
 from fanout.inbound.effects import EFFECTS
 from fanout.inbound.not_yet import NotYet, look_again
-from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent
 
 log = logging.getLogger("crier.hearing")

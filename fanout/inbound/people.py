@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fanout.lanes.statements import execute
+from fanout.database import execute
 
 WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s AND kind <> 'group'"
 

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from django.template.defaultfilters import pluralize
 
+from fanout.database import Row, carry_out, execute
 from fanout.inbound import people
 from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out, stays_forgotten
 from fanout.lanes.new_chats import heard_from
-from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
 from fanout.runs import erasing, message_2, transitions

@@ -8,18 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import connection, transaction
 
 from accounts import access
+from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account, changed_destination, reenter_credentials
 from accounts.presets import Preset
-from fanout.lanes import proof, tuning
-from fanout.lanes.poke import poke
+from accounts.signin import SignIn
+from fanout.lanes import tuning
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event
 from fanout.models.trail_entry import note
 
@@ -61,12 +65,12 @@ class Change:
 def add_account(account: Account, user: Any, now: datetime) -> None:
     if channel(account.channel).pairs:
         account.status, account.status_reason = Account.Status.UNPAIRED, NOT_PAIRED
-    proof.doubt(account, now)
+    mark_untested(account, now)
     account.full_clean()
     account.save()
     Event.objects.create(account=account, actor=user, at=now, verb="added", detail=account.channel)
     note("added", account, user, now, account.channel)
-    poke([account.pk], now)
+    wake_lanes([account.pk], now)
 
 
 @contextmanager
@@ -81,11 +85,11 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         moved = changed_destination(destination, change.account.destination())
         _require_new_credentials(change, moved, columns["credentials"])
         if moved or _credentials(change.account) != columns["credentials"]:
-            proof.doubt(change.account, now)
+            mark_untested(change.account, now)
         _save(change, columns)
         change.tuned = tuning.changes_between(before, tuning.snapshot(change.account, now))
         _note(change, user, now)
-        poke([account.pk], now)
+        wake_lanes([account.pk], now)
 
 
 def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> None:
@@ -166,3 +170,64 @@ def apply_preset(account: Account, preset: Preset, user: Any, now: datetime) -> 
             setattr(change.account, name, value)
         Event.objects.create(account=account, actor=user, at=now, verb="preset applied", detail=preset.label)
     return change.tuned
+
+
+# --- webhook address --------------------------------------------------------------------------------------
+
+
+def webhook_address(account: Account) -> str:
+    """Empty where the channel's provider reports nothing by webhook."""
+    if not channel(account.channel).webhook:
+        return ""
+    return f"{settings.PUBLIC_URL or settings.SITE_URL}/hooks/{account.channel}/{account.hook_token}"
+
+
+@transaction.atomic
+def renew_webhook(account: Account, user: Any, now: datetime) -> str:
+    """A new address; the old one is unknown from now on."""
+    access.require(user, account)
+    if not webhook_address(account):
+        raise ValidationError(f"{account.label} has no webhook: its provider reports nothing that way.")
+    account.hook_token = str(uuid4())
+    account.save(update_fields=["hook_token", "updated_at"])
+    Event.objects.create(account=account, actor=user, at=now, verb="webhook renewed")
+    note("renewed webhook", account, user, now)
+    return webhook_address(account)
+
+
+# --- proof that an account works --------------------------------------------------------------------------
+
+
+# Only accounts that nothing has shown to work yet; each looks at the newest part of its own activity.
+DELIVERED = """
+UPDATE accounts_account a SET untested_since = NULL
+ WHERE a.untested_since IS NOT NULL
+   AND EXISTS (SELECT 1 FROM fanout_activity v
+                WHERE v.account_id = a.id AND v.action = ANY(%(actions)s::varchar[]) AND v.outcome = 'sent'
+                  AND v.at > a.untested_since)
+"""
+
+
+def mark_untested(account: Account, now: datetime) -> None:
+    """What worked before says nothing about new settings. An account that is paired proves itself by that."""
+    if not channel(account.channel).pairs:
+        account.untested_since = now
+
+
+def note_test(account: Account, result: SignIn, user: Any, asked_at: datetime) -> None:
+    """A line in the timeline; a success counts unless the account was changed while the provider was asked."""
+    Event.objects.create(
+        account=account, actor=user, at=asked_at, verb="tested", detail=sign_in_result(account, result)
+    )
+    if result.ok:
+        Account.objects.filter(pk=account.pk, untested_since__lte=asked_at).update(untested_since=None)
+
+
+def sign_in_result(account: Account, result: SignIn) -> str:
+    return f"{account.label}{'' if result.ok else ' could not sign in'}: {result.text}"
+
+
+def note_deliveries(now: datetime) -> None:
+    """Accounts that delivered something since they were added or changed work."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELIVERED, {"actions": list(Action.values)})

@@ -11,8 +11,8 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts.addresses import PERSON, guess_kind
 from accounts.models import Account
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import execute
+from fanout.database import execute
+from fanout.lanes.wake import wake_lanes
 from fanout.models import KnownChat, LaneState, RunTarget
 from fanout.rules.new_chats import NO_HOLD, NewChatHold, NewChats, refused
 from reminders.window import local_day_bounds
@@ -206,7 +206,7 @@ def begin_chats(targets: Collection[int]) -> None:
 def heard_from(account_id: int, address: str, now: datetime) -> None:
     """Somebody wrote to the account: no new chat any more. What was held for them may go."""
     if guess_kind(address) == PERSON and execute(HEARD_FROM, {"account": account_id, "address": address}):
-        poke([account_id], now)
+        wake_lanes([account_id], now)
 
 
 def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) -> None:
@@ -218,4 +218,4 @@ def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) ->
         hold = refused(before, wait.total_seconds(), why, now)
         if hold != before:
             execute(HOLD_NEW_CHATS, [[value] for value in hold_row(account, hold, now)])
-            poke([account], now)
+            wake_lanes([account], now)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import asdict
+from datetime import datetime, timedelta
 
+from django.conf import settings
+
+from accounts.actions import Action
 from accounts.models import Account
-from fanout.lanes.poke import poking, probing
-from fanout.lanes.statements import Row, Steps, add_event
-from fanout.lanes.telling import tell
+from fanout.database import Row, Statement, Steps
+from fanout.lanes.telling import add_event, tell
+from fanout.lanes.wake import probe_statement, wake_statement
+from fanout.rules import breaker
 from fanout.rules.outcomes import AccountChange
+from reminders.models import Suppression
+from reminders.suppressions import SUPPRESS, New
 
 Status = Account.Status
 
@@ -39,7 +46,7 @@ def pause(account: int, reason: str, actor: int | None, now: datetime) -> Steps[
     """An operator's pause, whatever the account was before."""
     rows = yield from _change(account, AccountChange(Status.PAUSED, reason), now, _all_but(Status.PAUSED))
     if rows:
-        yield poking([account], now)
+        yield wake_statement([account], now)
         yield add_event(now, "paused", reason, account=account, actor=actor)
     return bool(rows)
 
@@ -48,7 +55,7 @@ def reactivate(account: int, actor: int | None, now: datetime) -> Steps[bool]:
     """An operator's decision: the account may send again, beginning with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, _all_but(Status.ACTIVE))
     if rows:
-        yield probing([account], now)
+        yield probe_statement([account], now)
         yield add_event(now, "reactivated", account=account, actor=actor)
     return bool(rows)
 
@@ -57,7 +64,7 @@ def end_suspension(account: int, now: datetime) -> Steps[bool]:
     """A temporary ban is over: active again, beginning with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.SUSPENDED], ended=True)
     if rows:
-        yield probing([account], now)
+        yield probe_statement([account], now)
         yield add_event(now, "reactivated", "the suspension has ended; probing", account=account)
     return bool(rows)
 
@@ -66,7 +73,7 @@ def pair_again(account: int, now: datetime) -> Steps[bool]:
     """An unpaired account is connected, says its provider: active again, beginning with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.UNPAIRED])
     if rows:
-        yield probing([account], now)
+        yield probe_statement([account], now)
         yield add_event(now, "reactivated", "the provider reports that it is connected again; probing", account=account)
     return bool(rows)
 
@@ -91,3 +98,55 @@ def _change(
 
 def _all_but(status: str) -> list[str]:
     return [other for other in Status.values if other != status]
+
+
+# --- bounces ----------------------------------------------------------------------------------------------
+
+
+# Messages that went out, and those that bounced without being among them: refused at once, or sent on an earlier day. A
+# soft bounce counts once it is final, because a retry may still succeed. What was sent before the account was last
+# activated is settled: an operator has seen it.
+BOUNCES_OF_DAY = """
+WITH activated AS (
+  SELECT coalesce(max(a.status_changed_at), '-infinity') AS at FROM accounts_account a WHERE a.id = %(account)s
+), today AS NOT MATERIALIZED (
+  SELECT v.* FROM fanout_activity v
+   WHERE v.account_id = %(account)s AND v.action = ANY(%(actions)s::text[])
+     AND v.at >= greatest(%(starts)s, (SELECT activated.at FROM activated))
+), bounce AS MATERIALIZED (
+  SELECT DISTINCT t.id, t.parts_sent = 0 OR t.claimed_at < %(starts)s AS apart
+    FROM (SELECT * FROM today WHERE kind IN ('hard_bounce', 'soft_bounce') OFFSET 0) AS v,
+         LATERAL (SELECT * FROM fanout_runtarget t WHERE t.id = v.run_target_id OFFSET 0) AS t
+   WHERE (v.kind = 'hard_bounce' OR t.status = 'failed')
+     AND coalesce(t.claimed_at >= (SELECT activated.at FROM activated), true)
+)
+SELECT (SELECT count(*) FROM bounce) AS bounced,
+       (SELECT count(*) FROM today WHERE outcome = 'sent') + (SELECT count(*) FROM bounce WHERE apart) AS sends
+"""
+
+
+def bounces_of_day(account: int, starts: datetime) -> Statement:
+    """How many messages an account has sent since its day began, and how many came back: `sends`, `bounced`."""
+    return BOUNCES_OF_DAY, {"account": account, "starts": starts, "actions": list(Action.values)}
+
+
+# The newest runs of each recipient with this address, each by one look into the index of recipient and run.
+OUTCOMES_OF_ADDRESS = """
+SELECT o.soft FROM reminders_recipient p CROSS JOIN LATERAL (
+         SELECT t.status = 'failed' AND t.error_kind = 'soft_bounce' AS soft, t.settled_at, t.id
+           FROM fanout_runtarget t
+          WHERE t.recipient_id = p.id AND t.address = p.address AND t.status IN ('sent', 'failed')
+          ORDER BY t.run_id DESC LIMIT %(last)s) AS o
+ WHERE p.address = %(address)s
+ ORDER BY o.settled_at DESC NULLS LAST, o.id DESC LIMIT %(last)s
+"""
+
+
+def judge_address(address: str, detail: str, now: datetime) -> Steps[bool]:
+    """After a final soft bounce: an address that keeps bouncing is left alone for a while."""
+    rows = yield OUTCOMES_OF_ADDRESS, {"address": address, "last": breaker.LAST_OUTCOMES}
+    if not breaker.worn_out([row["soft"] for row in rows]):
+        return False
+    until = now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
+    new = New(address, Suppression.Reason.SOFT_BOUNCES, Suppression.Source.PROVIDER, detail, now, until)
+    return bool((yield SUPPRESS, asdict(new)))

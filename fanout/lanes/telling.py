@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from fanout.lanes.statements import Row, Statement, Steps
+from fanout.database import Row, Statement, Steps
 from fanout.models.run import Run, in_sql
 from reminders.models import Reminder
 
@@ -76,3 +76,24 @@ def _holds(held: Sequence[Row]) -> str:
     counted = "1 run" if runs == 1 else f"{runs:,} runs"
     titles = ", ".join(dict.fromkeys(run["title"] for run in held if run["visible"]))
     return f"Holds: {titles} ({counted})." if titles else f"Holds {counted}."
+
+
+# --- timelines --------------------------------------------------------------------------------------------
+
+ADD_EVENT = """
+INSERT INTO fanout_event (run_id, account_id, actor_id, at, verb, detail)
+VALUES (%(run)s, %(account)s, %(actor)s, %(at)s, %(verb)s, %(detail)s)
+"""
+
+
+def add_event(
+    at: datetime,
+    verb: str,
+    detail: str = "",
+    *,
+    run: int | None = None,
+    account: int | None = None,
+    actor: int | None = None,
+) -> Statement:
+    """A line in the timeline of a run or an account. No actor means: Crier itself."""
+    return ADD_EVENT, {"run": run, "account": account, "actor": actor, "at": at, "verb": verb, "detail": detail}

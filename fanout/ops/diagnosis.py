@@ -24,10 +24,11 @@ from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
 from config.web_threads import FURTHER_CONNECTIONS
+from fanout.database import conninfo
 from fanout.engine import sql
 from fanout.engine.batch import recording
-from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
-from fanout.engine.rescue import as_sent
+from fanout.engine.closing import as_sent
+from fanout.engine.connection import AsyncLink, ProxyRefused
 from fanout.inbound import hearing as inbound_hearing
 from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.inbound_event import RECEIPT

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import Row, add_event, carry_out, execute
-from fanout.lanes.telling import tell
+from fanout.database import Row, carry_out, execute
+from fanout.lanes.telling import add_event, tell
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event
 from fanout.runs import texts
 from fanout.runs.transitions import LIVE
@@ -72,7 +72,7 @@ def _free(row: Row, now: datetime) -> None:
     recent = Event.objects.filter(account=account, verb=VERB, at__gte=now - TELL_AGAIN_AFTER)
     with transaction.atomic():
         execute(FENCE, {"account": account})
-        poke([account], now)
+        wake_lanes([account], now)
         if recent.exists():
             return
         cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried anew"

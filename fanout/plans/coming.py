@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from django.db.models import Count, QuerySet
 
 from accounts.models import Account
+from fanout.lanes.account_limits import business_hours
 from fanout.lanes.new_chats import new_in_reminders
-from fanout.lanes.settings import business_hours
 from fanout.plans.outlook import RunOutlook, look_ahead, together
 from fanout.plans.owed import Queued, Work
 from fanout.plans.queue import Senders, lane_order, new_share

@@ -17,8 +17,8 @@ from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, Que
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
-from fanout.lanes import backpressure, caps, new_chats
-from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
+from fanout.lanes import account_limits, new_chats
+from fanout.lanes.account_limits import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
 from fanout.plans.owed import AccountPlan, CapOn, DailyCap, Queued, Work
@@ -89,7 +89,7 @@ def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
         state=state,
         concurrency=int(effective["group_concurrency"]),
         jitter=part_jitter(effective),
-        pressed_above=backpressure.queue_limits().threshold,
+        pressed_above=account_limits.queue_limits().threshold,
     )
 
 
@@ -104,10 +104,10 @@ def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, Dai
     """Of every action that each account's channel counts, with what is used of it today."""
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
     pairs = [(a, str(action)) for a in accounts for action in channel(a.channel).actions]
-    on = {(a.pk, action): caps.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
+    on = {(a.pk, action): account_limits.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
     capped = [(a, action) for a, action in pairs if on[a.pk, action](local_date(a.timezone, now)).limit is not None]
-    used = caps.used_on(
-        [caps.day_of(a.pk, a.channel, action, local_day_bounds(a.timezone, now)) for a, action in capped]
+    used = account_limits.used_on(
+        [account_limits.day_of(a.pk, a.channel, action, local_day_bounds(a.timezone, now)) for a, action in capped]
     )
     limits: dict[int, dict[str, DailyCap]] = {a.pk: {} for a in accounts}
     for pk, action in on:
@@ -116,7 +116,7 @@ def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, Dai
     return limits
 
 
-def _limits(cap_on: caps.CapsByDay) -> CapOn:
+def _limits(cap_on: account_limits.CapsByDay) -> CapOn:
     return lambda day: cap_on(day).limit
 
 

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from accounts import access
 from accounts.models import Account
+from fanout.database import Steps, carry_out
 from fanout.lanes import status
-from fanout.lanes.statements import Steps, carry_out
 from fanout.models.trail_entry import note
 from fanout.runs.controls import Answer, User, pk_of
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import connection
 
 from accounts.models import Account
-from fanout.lanes import backpressure
+from fanout.lanes import account_limits
 from fanout.models import Event, Run, Tally
 from fanout.plans.planning import PlannedTarget
 from fanout.rules import gates
@@ -60,9 +60,9 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
     """Backpressure: an account's queue takes only what the urgency allows."""
-    limits = backpressure.queue_limits()
-    backpressure.lock_queues(accounts)
-    queued = backpressure.queued(accounts, limits.full)
+    limits = account_limits.queue_limits()
+    account_limits.lock_queues(accounts)
+    queued = account_limits.queued(accounts, limits.full)
     for n, place in enumerate(each):
         if place is not None and (why := not_admitted(queued[accounts[place]], run.urgency, limits)):
             each[n], whys[n] = None, why

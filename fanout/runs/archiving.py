@@ -11,8 +11,8 @@ from django.db.models import Q
 
 from accounts import access
 from accounts.models import Account
+from fanout.database import carry_out
 from fanout.lanes import status
-from fanout.lanes.statements import carry_out
 from fanout.models import Run
 from fanout.models.trail_entry import note
 from fanout.runs.controls import Answer

@@ -20,8 +20,8 @@ from django.template.defaultfilters import pluralize
 
 from accounts import access
 from accounts.models import Account
-from fanout.lanes.poke import lock_lanes
-from fanout.lanes.statements import carry_out, execute
+from fanout.database import carry_out, execute
+from fanout.lanes.wake import lock_lanes
 from fanout.models import Event, PauseReason, Run
 from fanout.runs import firing, preparing, texts, transitions
 from reminders import usable

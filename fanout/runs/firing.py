@@ -14,11 +14,11 @@ from django.db.models.functions import Greatest
 from django_q.tasks import async_task
 
 from accounts.models import Account
-from fanout.lanes import backpressure
+from fanout.database import carry_out, execute
+from fanout.lanes import account_limits
 from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
-from fanout.lanes.poke import poke_for
-from fanout.lanes.statements import carry_out, execute
 from fanout.lanes.telling import tell_of_reminder
+from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Event, Run, RunTarget
 from fanout.plans.owed import AccountPlan
 from fanout.plans.planning import Copied, Planned, PlannedTarget, plan
@@ -150,12 +150,12 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
     with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
         locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
-        backpressure.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
+        account_limits.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
         together = Together(_plans_of(reminders, now))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
-        poke_for(together.due, now)
+        wake_lanes_at(together.due, now)
         return runs
 
 
@@ -235,7 +235,7 @@ def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: 
     together = Together()
     with transaction.atomic():
         run = _make_run(reminder, scheduled_for, now, together, actor)
-        poke_for(together.due, now)
+        wake_lanes_at(together.due, now)
     return run
 
 

@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 
 from accounts import access
 from accounts.models import Account
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import carry_out, execute
+from fanout.database import carry_out, execute
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Run, RunTarget
 from fanout.plans import split
 from fanout.plans.queue import movable
@@ -33,7 +33,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
     with change(run, user):
         run.lanes = senders(run)
         run.save(update_fields=["lanes"])
-        poke({*before, *run.lanes}, now)
+        wake_lanes({*before, *run.lanes}, now)
         log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
     # Counted while nothing is locked: the run may be large.

@@ -14,7 +14,7 @@ from itertools import islice
 from django.db import transaction
 from django.db.models import QuerySet
 
-from fanout.lanes.poke import poke_for
+from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Run
 from fanout.plans.planning import PlannedTarget
 from fanout.plans.queue import uncopied
@@ -63,7 +63,7 @@ def _queue(run: Run, now: datetime) -> None:
     with transaction.atomic():
         if _as_we_left_it(run).update(status=Run.Status.QUEUED):
             # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
-            poke_for(dict.fromkeys(run.lanes, run.scheduled_for), now)
+            wake_lanes_at(dict.fromkeys(run.lanes, run.scheduled_for), now)
 
 
 def _as_we_left_it(run: Run) -> QuerySet[Run]:

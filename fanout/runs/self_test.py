@@ -13,7 +13,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing, texts
 from fanout.runs.controls import Answer
@@ -51,7 +51,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
             address=normal,
             values=_values(reminder, recipient, run),
         )
-        poke([run.account_id], now)
+        wake_lanes([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
     run.refresh_from_db()
     return Answer(True, f"A test is on its way to {normal}.", run)

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import F
 
 from accounts.channels.registry import channel
+from fanout.database import carry_out
 from fanout.lanes import new_chats
-from fanout.lanes.statements import carry_out
 from fanout.models import Activity, Run, RunTarget
 from fanout.runs import follow_ups, texts, transitions
 from fanout.runs.controls import Answer, User, change, describe_pause, go_on_if_open, log_event

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from fanout.lanes.poke import poking, probing
-from fanout.lanes.statements import Row, Statement, Steps, add_event
-from fanout.lanes.telling import AUDIENCE
+from fanout.database import Row, Statement, Steps
+from fanout.lanes.telling import AUDIENCE, add_event
+from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.models.run import PauseReason, Run, in_sql, window_of
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.rules.resuming import goes_on_at
@@ -76,7 +76,7 @@ def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
     """Name the accounts as lanes of the run and poke them, in the transaction that gives them something to send: a
     resume in between would not know of them. The caller has locked the run."""
     yield ADD_LANES, {"run": run, "accounts": accounts}
-    yield poking(accounts, now)
+    yield wake_statement(accounts, now)
 
 
 def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
@@ -225,7 +225,7 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
     rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
     if rows:
         yield SLIP, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
-        yield (probing if probe else poking)(lanes, now)
+        yield (probe_statement if probe else wake_statement)(lanes, now)
     return bool(rows)
 
 
@@ -448,7 +448,7 @@ def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
     whoever locks it for that long stops every lane that shares a commit with it."""
     rows = yield CANCEL, {"run": run, "now": now}
     for row in rows:
-        yield poking(row["lanes"], now)
+        yield wake_statement(row["lanes"], now)
         yield add_event(now, "canceled", f"{row['left_out']} skipped", run=run, actor=actor)
     return bool(rows)
 

@@ -15,9 +15,9 @@ from django.db.models.lookups import IsNull
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import backpressure, caps
+from fanout.lanes import account_limits
+from fanout.lanes.account_limits import business_hours, pace_settings, pace_state
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
-from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.plans.in_front import behind
 from fanout.plans.run_forecast import forecast_run
@@ -257,7 +257,7 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
     """`action`: as the account's channel counts it."""
     stored = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
-    cap = caps.cap_today(account, action, now).limit
+    cap = account_limits.cap_today(account, action, now).limit
     return LaneNow(
         facts=AccountFacts(
             status=account.status,
@@ -265,7 +265,7 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
             status_until=account.status_until,
             hours=business_hours(account.__dict__),
             cap=cap,
-            used=caps.used_today(account, action, now) if cap is not None else 0,
+            used=account_limits.used_today(account, action, now) if cap is not None else 0,
             day_ends_at=local_day_bounds(account.timezone, now)[1],
         ),
         pace=pace_state(stored.__dict__) if stored else PaceState(),
@@ -280,8 +280,8 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
 def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    pressed = run.follow_up and backpressure.under_pressure(account.pk)
-    queued_above = backpressure.queue_limits().threshold if pressed else None
+    pressed = run.follow_up and account_limits.under_pressure(account.pk)
+    queued_above = account_limits.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)
 

@@ -23,7 +23,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from fanout.admin import bell, stream
-from fanout.lanes.statements import execute
+from fanout.database import execute
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Notification, Run, RunTarget, Subscription
 from fanout.ops import passing_on

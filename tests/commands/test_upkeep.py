@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.inbound import hearing
 from fanout.models import Activity, InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit, diagnosis, tasks

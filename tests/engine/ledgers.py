@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connections
 
+from fanout.database import Statement
 from fanout.engine import sql
 from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import Ledger
-from fanout.lanes.statements import Statement
 from fanout.models import RunTarget
 from fanout.rules.pace import PaceState
 

@@ -24,8 +24,9 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from accounts.models import Account
+from fanout.database import conninfo
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
+from fanout.engine.connection import BlockingLink, Link, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox

@@ -18,12 +18,11 @@ from django.db import connection
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
+from fanout.database import carry_out, conninfo
 from fanout.engine import sql
 from fanout.engine.batch import Result
-from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import carry_out
 from fanout.models import Activity, Event, LaneState, Run, RunTarget
 from fanout.runs import controls, offloading, settling, texts, transitions
 from tests.engine.stage import MONDAY, Stage, fresh

@@ -16,13 +16,12 @@ from django.db import connection
 from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
+from fanout.database import conninfo
+from fanout.engine import closing, loading, sql
 from fanout.engine import lane as lanes
-from fanout.engine import loading, rescue, sql
 from fanout.engine.clock import SystemClock, VirtualClock, run_virtual
-from fanout.engine.connection import conninfo
-from fanout.engine.driver import Driver
+from fanout.engine.driver import CLOSE_LIMIT, Driver, Transports
 from fanout.engine.ledger import Ledger
-from fanout.engine.transports import CLOSE_LIMIT, Transports
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
 from reminders.window import Window
@@ -146,7 +145,7 @@ def test_a_lane_that_meets_a_busy_database_rests_and_is_not_suspended(
     really = lanes.Lane.step
 
     async def step(self: lanes.Lane) -> lanes.Sleep:
-        if len(busy) < rescue.SUSPEND_AFTER + 1:
+        if len(busy) < closing.SUSPEND_AFTER + 1:
             busy.append(1)
             raise psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")
         return await really(self)

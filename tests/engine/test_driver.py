@@ -12,7 +12,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from fanout.engine import closing, driver, loading, rescue, sql
+from fanout.engine import closing, driver, loading, sql
 from fanout.engine.batch import Result
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import Row
@@ -35,7 +35,7 @@ from fanout.engine.driver import (
 from fanout.engine.lane import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Stop
-from fanout.lanes.poke import POKE
+from fanout.lanes.wake import WAKE
 from fanout.rules.outcomes import AccountChange
 from tests.engine.ledgers import NOW
 
@@ -141,7 +141,7 @@ class FakeLane:
         poke: int = 1,
     ) -> None:
         self.account_id = account_id
-        self.sender = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
+        self.dispatcher = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
         self.account = SimpleNamespace(epoch=epoch, poke=poke)
         self.stopping = False
         self.pokes = 0
@@ -556,7 +556,7 @@ def test_a_lane_that_does_not_end_is_given_up(
         assert (counts, pause) == (failed, pytest.approx((FAILED_LANE_PAUSE if failed else 0 * SECOND), abs=SECOND))
         assert (stage.driver.tasks, stage.driver.lanes) == ({}, {})
 
-    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "lane_failed", lane_failed)
     play(work)
     assert failures == [5] * failed
 
@@ -650,7 +650,7 @@ def test_a_run_that_could_not_be_judged_is_judged_at_the_next_try(monkeypatch: p
         assert (len(stage.driver.outbox), bool(stage.driver.outbox)) == (0, True)
         await stage.driver._write_late()
         assert judged == [5, 6, 6]
-        (poked,) = stage.books.parameters(POKE)
+        (poked,) = stage.books.parameters(WAKE)
         assert (poked["accounts"], bool(stage.driver.outbox)) == ([1, 2], False)
 
     monkeypatch.setattr(closing, "rejudge", rejudge)
@@ -1042,7 +1042,7 @@ def test_an_account_that_stays_unreadable_is_abandoned(
         assert stage.books.parameters(sql.NOTHING_DUE) == [(account,) for account in abandoned]
         assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [6])]
 
-    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "lane_failed", lane_failed)
     monkeypatch.setattr(closing, "abandon", abandon)
     play(work)
     assert heard == [("failed", crashes), *(("garbage", account) for account in abandoned)]
@@ -1057,9 +1057,9 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         order.append(("crashes", taken, token))
         return []
 
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> rescue.Rescued:
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:
         order.append(("in flight", taken, repeatable))
-        return rescue.Rescued(left)
+        return closing.Rescued(left)
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         order.append(("drives", one.account_id))
@@ -1079,8 +1079,8 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         assert loads.asked == [[1, 2]] * (2 if left else 1)  # caps count what was in flight
 
     monkeypatch.setattr(loading, "load", loads)
-    monkeypatch.setattr(rescue, "settle_crashes", settle_crashes)
-    monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(closing, "settle_crashes", settle_crashes)
+    monkeypatch.setattr(closing, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
 
@@ -1089,8 +1089,8 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
 def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
     monkeypatch: pytest.MonkeyPatch, targets: int
 ) -> None:
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> rescue.Rescued:
-        return rescue.Rescued(targets, frozenset({2}))
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:
+        return closing.Rescued(targets, frozenset({2}))
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         pass
@@ -1104,7 +1104,7 @@ def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
         assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
 
     monkeypatch.setattr(loading, "load", Loads())
-    monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(closing, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
 
@@ -1116,8 +1116,8 @@ def test_the_same_seed_draws_the_same_gaps_and_no_two_lanes_do() -> None:
         def drawn(seed: int | None, account_id: int, epoch: int) -> float:
             stage.driver.seed = seed
             made = stage.driver._lane(account_id, load_of(account_id, epoch))
-            assert made.sender.uploads.slice_ends_at == SLICE
-            return made.sender.rng.random()
+            assert made.dispatcher.uploads.slice_ends_at == SLICE
+            return made.dispatcher.rng.random()
 
         assert drawn(1, 5, 3) == drawn(1, 5, 3)
         assert len({drawn(1, 5, 3), drawn(2, 5, 3), drawn(1, 6, 3), drawn(1, 5, 4), drawn(0, 5, 3)}) == 5
@@ -1246,6 +1246,6 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
         assert (stage.driver.leaving, list(stage.driver.lanes), stage.books.settles) == ([late], [4], 1)
         assert stage.driver.wound_down == ({2} if over else set())
 
-    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "lane_failed", lane_failed)
     play(work)
     assert failures == [(1, 5), (3, 0)]

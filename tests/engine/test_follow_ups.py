@@ -15,8 +15,9 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.channels.sandbox.script import Script
+from fanout.database import conninfo
 from fanout.engine.batch import Batch, Claim, Result, calls_of, nobody
-from fanout.engine.connection import BlockingLink, Row, conninfo, prepare
+from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.models import LaneState, RunTarget
 from fanout.runs import hygiene
 from fanout.runs.why import why_run

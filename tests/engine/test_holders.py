@@ -11,8 +11,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from fanout.database import conninfo
 from fanout.engine import sql
-from fanout.engine.connection import Row, conninfo
+from fanout.engine.connection import Row
 from fanout.models import Driver
 from tests.engine.ledgers import EPOCH, NOW, ledger_in_test, with_ledger
 from tests.factories import DriverFactory, LaneStateFactory

@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from fanout.database import Statement
 from fanout.engine import ledger as ledgers
 from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, Result
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import CAUSES, REFUSED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
-from fanout.lanes.statements import Statement
 from tests.engine.ledgers import EPOCH, NOW, lane_write
 
 case = pytest.param

@@ -17,16 +17,15 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from fanout.engine import closing, rescue, sql
+from fanout.database import carry_out, conninfo
+from fanout.engine import closing, sql
 from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, nobody
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.lane import Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
-from fanout.lanes.poke import lock_lanes, wake_after_clock_change
-from fanout.lanes.statements import carry_out
+from fanout.lanes.wake import lock_lanes, wake_after_clock_change
 from fanout.management.commands import retention
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
@@ -107,7 +106,7 @@ def delete_run(run: Run) -> None:
 
 
 def rescue_in_flight(run: Run) -> None:
-    in_ledger(lambda ledger: rescue.settle_in_flight(ledger, [run.account_id], []))
+    in_ledger(lambda ledger: closing.settle_in_flight(ledger, [run.account_id], []))
 
 
 def record_late(run: Run) -> None:

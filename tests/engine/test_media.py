@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from accounts.channels.registry import channel
-from fanout.engine import media
+from fanout.engine import dispatcher
 from fanout.engine.loading import LaneRun, Uploaded, frozen_part
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def uploads(channel_key: str) -> list[tuple[str, str]]:
     parts = [frozen_part(1, n, part, "message", channel(channel_key)) for n, part in enumerate(PARTS)]
     run = cast(LaneRun, SimpleNamespace(parts=parts))
     transport: Any = SimpleNamespace(uploads_media=True)
-    account: Any = media.Uploads(cast(Any, None), cast(Any, None), transport, 1, {}, None)
+    account: Any = dispatcher.Uploads(cast(Any, None), cast(Any, None), transport, 1, {}, None)
     while (file := account.missing(run, NOW)) is not None:
         account.handles[file.key] = Uploaded("handle", None)
     return list(account.handles)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from fanout.engine.open_targets import OpenTargets
+from fanout.engine.dispatcher import OpenTargets
 
 
 def thing(number: int) -> Any:

@@ -14,12 +14,13 @@ import pytest
 from django.db import connection
 
 from accounts.channels.sandbox.script import Script
+from fanout.database import conninfo
 from fanout.engine import closing
-from fanout.engine.connection import BlockingLink, by_key, conninfo
+from fanout.engine.connection import BlockingLink, by_key
 from fanout.engine.lane import FIRST_TARGETS, Lane, _merged
 from fanout.engine.learning import Learning
 from fanout.engine.loading import LaneRun
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import LaneState
 from fanout.rules import breaker
 from fanout.rules.gates import RunFacts
@@ -98,7 +99,7 @@ def test_each_run_is_judged_by_its_own_outcomes() -> None:
 
 def test_a_lane_that_reads_again_keeps_its_sample_and_sends_as_before(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=60), groups=20))
-    stage.play(60, [(stage.now + timedelta(seconds=8), lambda now: poke([run.account_id], now))])
+    stage.play(60, [(stage.now + timedelta(seconds=8), lambda now: wake_lanes([run.account_id], now))])
     lane = LaneState.objects.get()
     assert (lane.sample, lane.probing) == ("." * 20, False)
     assert len(stage.book.deliveries()) == 20

@@ -55,9 +55,9 @@ def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: i
 
     def give_back(run: LaneRun) -> None:
         gave.append(run)
-        sender.open.places -= 1
+        dispatcher.open.places -= 1
 
-    sender: Any = SimpleNamespace(
+    dispatcher: Any = SimpleNamespace(
         account=SimpleNamespace(
             concurrency=1, facts={"message": AccountFacts("active", "", None, BusinessHours("UTC"))}
         ),
@@ -66,7 +66,7 @@ def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: i
         give_places_back=give_back,
     )
     lane = Lane.__new__(Lane)
-    lane.sender, lane.runs = sender, [other, wants]
+    lane.dispatcher, lane.runs = dispatcher, [other, wants]
 
     assert lane._has_place(wants, MONDAY) is (given_back or places == 0)
     assert gave == ([other] if given_back else [])

@@ -15,16 +15,16 @@ from django.db import connection
 from accounts.channels.base import Handle, Kind, Media, NotSent
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
+from fanout.database import Statement, conninfo
 from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of, nobody
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
+from fanout.engine.connection import AsyncLink, Call, Row, prepare
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import Driver
 from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import Ledger
-from fanout.engine.sender import Sender
-from fanout.lanes.poke import wake_after_clock_change
-from fanout.lanes.statements import Statement
+from fanout.lanes.wake import wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget
 from fanout.ops import stalls
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
@@ -383,14 +383,14 @@ def test_a_lane_that_never_ends_is_given_up_and_counted(stage: Stage, monkeypatc
     stuck, well = stage.account(address="stuck"), stage.account(address="well")
     stage.fire(stage.reminder(stuck, groups=5))
     stage.fire(stage.reminder(well, groups=150, first=50))
-    really = Sender.media_ready
+    really = Dispatcher.media_ready
 
-    async def media_ready(self: Sender, *arguments: Any) -> bool:
+    async def media_ready(self: Dispatcher, *arguments: Any) -> bool:
         if self.account_id == stuck.pk:
             await asyncio.Event().wait()
         return await really(self, *arguments)
 
-    monkeypatch.setattr(Sender, "media_ready", media_ready)
+    monkeypatch.setattr(Dispatcher, "media_ready", media_ready)
     stage.play(200)
     assert LaneState.objects.get(account=stuck).crashes >= 1
     assert LaneState.objects.get(account=well).crashes == 0

@@ -10,7 +10,7 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Activity, Event, LaneState, Notification, Run
 from fanout.plans.plan import planned_time, slip_reason
 from fanout.runs import account_controls, controls
@@ -119,7 +119,7 @@ def test_a_cap_lowered_below_what_was_sent_stops_at_once(stage: Stage) -> None:
     stage.play(20)
     sent = len(stage.book.deliveries())
     cap(account, 5)
-    poke([account.pk], stage.now)
+    wake_lanes([account.pk], stage.now)
     stage.play()
     assert len(stage.book.deliveries()) <= sent + 1
     assert fresh(run).pause_reason == "account_capacity"
@@ -180,7 +180,7 @@ def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> N
     run = stage.fire(stage.reminder(account, groups=60, auto_resume=True))
     stage.play(20)
     cap(account, 3)
-    poke([account.pk], stage.now)
+    wake_lanes([account.pk], stage.now)
     stage.play()
     slipped = run.targets.filter(status="pending").first()
     assert slipped is not None
@@ -484,7 +484,7 @@ def test_a_lane_that_fails_again_and_again_is_suspended_and_others_go_on(
     bad, good = stage.account(), stage.account()
     sick = stage.fire(stage.reminder(bad, groups=5))
     well = stage.fire(stage.reminder(good, groups=5, first=50))
-    monkeypatch.setattr("fanout.engine.sender.Sender.claim_and_send", _failing_for(bad.pk))
+    monkeypatch.setattr("fanout.engine.dispatcher.Dispatcher.claim_and_send", _failing_for(bad.pk))
     stage.play()
     bad.refresh_from_db()
     assert bad.status == "suspended"
@@ -494,11 +494,11 @@ def test_a_lane_that_fails_again_and_again_is_suspended_and_others_go_on(
 
 
 def _failing_for(account_id: int) -> Any:
-    from fanout.engine.sender import Sender
+    from fanout.engine.dispatcher import Dispatcher
 
-    really = Sender.claim_and_send
+    really = Dispatcher.claim_and_send
 
-    async def claim_and_send(self: Sender, *given: Any) -> None:
+    async def claim_and_send(self: Dispatcher, *given: Any) -> None:
         if self.account_id == account_id:
             raise RuntimeError("nothing works")
         await really(self, *given)

@@ -18,7 +18,8 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
+from fanout.database import conninfo
+from fanout.engine.connection import AsyncLink, ProxyRefused
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db]
 

@@ -15,13 +15,14 @@ import pytest
 from django.db import connection
 
 from accounts.channels.base import Outcome, Part, Transport
+from fanout.database import conninfo
 from fanout.engine import ledger as ledgers
 from fanout.engine import sql
 from fanout.engine.batch import LaneWrite, Result, Written
-from fanout.engine.connection import BlockingLink, Call, Row, conninfo, prepare
+from fanout.engine.connection import BlockingLink, Call, Row, prepare
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import LaneState, Run, RunTarget
 from fanout.runs import controls
 from tests.engine.ledgers import EPOCH, NOW
@@ -144,7 +145,7 @@ def test_a_pause_while_the_result_of_a_part_waits_to_be_written(resumed: bool) -
     async def operate() -> None:
         assert stage.clock is not None
         controls.pause(run, stage.user, stage.clock.now())
-        poke([run.account_id], stage.clock.now())
+        wake_lanes([run.account_id], stage.clock.now())
         await asyncio.sleep(0.1)
         if resumed:
             controls.resume(fresh(run), stage.user, stage.clock.now())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fanout.engine.sender import Sender
+from fanout.engine.dispatcher import Dispatcher
 from tests.engine.stage import MONDAY, Stage
 from tests.engine.test_protection import faults
 
@@ -24,8 +24,8 @@ from tests.engine.test_protection import faults
 def test_a_part_is_ready_exactly_at_its_jitter(ready_at: Any, is_ready: bool) -> None:
     target = SimpleNamespace(ready_at=ready_at)
     run: Any = SimpleNamespace(continuing=[target])
-    sender: Any = object()
-    assert Sender.ready(sender, run, MONDAY) is (target if is_ready else None)
+    dispatcher: Any = object()
+    assert Dispatcher.ready(dispatcher, run, MONDAY) is (target if is_ready else None)
 
 
 def test_lanes_send_side_by_side(stage: Stage) -> None:

@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from fanout.engine import rescue, sql
+from fanout.engine import closing, sql
 from fanout.engine.batch import Batch, Result, calls_of, nobody, plain
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import Call, Row
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import SUCCESSOR_WITHIN
 from fanout.engine.lane import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
-from fanout.engine.sender import Sender
 from fanout.models import Activity, Driver, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.gates import RunFacts, Wait
 from fanout.rules.new_chats import NewChatHold
@@ -258,7 +258,7 @@ def test_a_start_that_waits_for_a_commit_does_not_end_a_wait_that_came_after_it(
 
     async def start_and_hold(ledger: Ledger) -> None:
         lane = Lane(
-            cast("Sender", SimpleNamespace(ledger=ledger, clock=VirtualClock(NOW), account_id=run.account_id)), []
+            cast("Dispatcher", SimpleNamespace(ledger=ledger, clock=VirtualClock(NOW), account_id=run.account_id)), []
         )
         lane_run = LaneRun(run.pk, "queued", "message", 1, NOW, RunFacts(NOW, LATER), [], attempted=True)
         really, committing = ledger.locks.call, asyncio.Event()
@@ -633,15 +633,15 @@ def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | Non
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
-    return with_ledger(lambda ledger: rescue.settle_in_flight(ledger, taken, repeatable))
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued:
+    return with_ledger(lambda ledger: closing.settle_in_flight(ledger, taken, repeatable))
 
 
 def test_what_was_in_flight_is_unconfirmed_unless_a_repeat_is_safe() -> None:
     once, again, beside = in_flight(), in_flight(next_attempt_at=EARLIER, settled_at=EARLIER), in_flight()
     waiting = pending(once.run)
     rescued = settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id])
-    assert rescued == rescue.Rescued(2, frozenset())
+    assert rescued == closing.Rescued(2, frozenset())
     for target in (once, again, beside, waiting):
         target.refresh_from_db()
     assert [once.status, again.status] == ["unconfirmed", "pending"]
@@ -666,7 +666,7 @@ def lane_of(holder: str, crashes: int = 0, busy: bool = True, epoch: int = EPOCH
 def crashes_of(*lanes: LaneState, found: LaneState | None = None) -> list[int]:
     """After somebody has found the first of them without a holder."""
     account = (found or lanes[0]).account_id
-    with_ledger(lambda ledger: rescue.settle_crashes(ledger, [account], "me", NOW))
+    with_ledger(lambda ledger: closing.settle_crashes(ledger, [account], "me", NOW))
     for lane in lanes:
         lane.refresh_from_db()
     return [lane.crashes for lane in lanes]
@@ -778,7 +778,7 @@ def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
 
 def test_only_a_suspect_is_alone() -> None:
     suspect, innocent = lane_of("dead", crashes=2), lane_of("dead", crashes=1)
-    holder = {"holder": "dead", "suspect": rescue.SUSPECT_AFTER}
+    holder = {"holder": "dead", "suspect": closing.SUSPECT_AFTER}
     rows = with_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, holder))
     alone = {row["account_id"]: row["alone"] for row in rows}
     assert alone == {suspect.account_id: True, innocent.account_id: False}

@@ -19,9 +19,10 @@ from django.utils import timezone
 
 from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
-from fanout.engine import driver, rescue, sql
+from fanout.database import conninfo
+from fanout.engine import closing, driver, sql
 from fanout.engine.batch import Claim, LaneWrite
-from fanout.engine.connection import BlockingLink, conninfo, prepare
+from fanout.engine.connection import BlockingLink, prepare
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.models import Activity, LaneState, Run, RunTarget
@@ -246,11 +247,11 @@ def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage,
 # --- what the last holder left in flight ------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
-    async def settle() -> rescue.Rescued:
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued:
+    async def settle() -> closing.Rescued:
         link = await prepare(BlockingLink.open(conninfo(connection.settings_dict)))
         try:
-            return await rescue.settle_in_flight(Ledger(link, link), taken, repeatable)
+            return await closing.settle_in_flight(Ledger(link, link), taken, repeatable)
         finally:
             await link.close()
 
@@ -277,7 +278,7 @@ def test_what_was_in_flight_waits_while_its_results_could_not_be_stored(
     Fault((("fanout_activity", "INSERT", f"NEW.account_id = {one.account_id}"),), state).begin()
     rescued = settle_in_flight(taken, [one.account_id] if repeatable else [])
     Fault(()).end()
-    assert rescued == rescue.Rescued(1 + settled, frozenset() if settled else frozenset({one.account_id}))
+    assert rescued == closing.Rescued(1 + settled, frozenset() if settled else frozenset({one.account_id}))
     for target in (one, other):
         target.refresh_from_db()
     assert one.status == (("pending" if repeatable else "unconfirmed") if settled else "sending")

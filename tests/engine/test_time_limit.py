@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.time_limit import TimeLimit
+from fanout.engine.dispatcher import TimeLimit
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 

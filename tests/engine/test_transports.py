@@ -9,7 +9,7 @@ import pytest
 
 from accounts.channels.base import AccountConfig
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.transports import CLOSE_LIMIT, Transports
+from fanout.engine.driver import CLOSE_LIMIT, Transports
 from tests.engine.ledgers import NOW
 
 

@@ -13,14 +13,15 @@ from django.test import RequestFactory
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.database import execute
 from fanout.inbound import hearing
 from fanout.inbound.bounce_mails import Bounce
 from fanout.inbound.bounces import apply_bounce, hear, take_in
 from fanout.inbound.effects import EFFECTS
 from fanout.inbound.events import store
 from fanout.inbound.views import bounce_webhook
-from fanout.lanes import bounces, new_chats
-from fanout.lanes.statements import execute
+from fanout.lanes import new_chats
+from fanout.lanes import status as lane_status
 from fanout.models import (
     Activity,
     Event,
@@ -417,7 +418,7 @@ def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_addres
     assert (target.status, target.error_kind) == ("failed", kind)
     assert Run.objects.get(pk=target.run_id).status == "partial"
     assert Notification.objects.get().title == "Delivered messages came back"
-    (day,) = execute(*bounces.of_day(target.account_id, NOW - timedelta(hours=1)))
+    (day,) = execute(*lane_status.bounces_of_day(target.account_id, NOW - timedelta(hours=1)))
     assert day["bounced"] == 0
     assert not Suppression.objects.exists()
 

@@ -11,8 +11,8 @@ from django_q.models import OrmQ
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.database import execute
 from fanout.inbound import effects, events, hearing, receipts
-from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
 from fanout.ops import stop, tasks
 from tests.factories import AccountFactory, InboundEventFactory

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
-from fanout.lanes import bounces
-from fanout.lanes.statements import carry_out, execute
+from fanout.database import carry_out, execute
+from fanout.lanes import status as lane_status
 from fanout.models import Run
 from reminders.models import Recipient, Suppression
 from tests.factories import AccountFactory, ActivityFactory, RecipientFactory, RunFactory, RunTargetFactory
@@ -30,7 +30,7 @@ def run() -> Run:
 
 
 def day_of(run: Run) -> tuple[int, int]:
-    (row,) = execute(*bounces.of_day(run.account_id, MIDNIGHT))
+    (row,) = execute(*lane_status.bounces_of_day(run.account_id, MIDNIGHT))
     return row["sends"], row["bounced"]
 
 
@@ -103,7 +103,7 @@ def judged(*outcomes: dict[str, Any], person: Recipient | None = None) -> bool:
     person = person or RecipientFactory.create(kind="mailbox", address="ann@example.org")
     for n, outcome in enumerate(outcomes):
         RunTargetFactory.create(recipient=person, **{"settled_at": NOON + n * HOUR} | outcome)
-    return carry_out(bounces.judge_address("ann@example.org", "full", NOON))
+    return carry_out(lane_status.judge_address("ann@example.org", "full", NOON))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
+from fanout.database import execute
 from fanout.lanes import new_chats
 from fanout.lanes.new_chats import only_new_chats
-from fanout.lanes.statements import execute
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.new_chats import NewChatHold
 from reminders.models import Recipient

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
+from fanout.database import Steps, carry_out
 from fanout.lanes import status
-from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Event, LaneState, Notification, Run
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import account_controls

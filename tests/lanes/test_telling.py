@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
+from fanout.database import carry_out
 from fanout.lanes import status
-from fanout.lanes.statements import carry_out
 from fanout.models import Notification, Run, Subscription
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions

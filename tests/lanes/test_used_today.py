@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.lanes.caps import used_today
+from fanout.lanes.account_limits import used_today
 from tests.factories import AccountFactory, ActivityFactory, RunFactory, RunTargetFactory
 
 NOW = datetime(2026, 1, 5, 20, tzinfo=UTC)

@@ -43,7 +43,7 @@ AREAS: dict[str, Area] = {
             "tests/engine/test_follow_ups.py",
         ),
     ),
-    "engine": Area(("fanout/engine/[!s]*.py", "fanout/engine/sender.py")),
+    "engine": Area(("fanout/engine/[!s]*.py",)),
     "rules": Area(("fanout/rules/*.py",)),
     "transitions": Area(("fanout/runs/transitions.py",), (*RUNS, *STATEMENTS)),
     "lanes": Area(("fanout/lanes/*.py",)),

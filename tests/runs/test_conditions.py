@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from fanout.lanes.statements import Steps, carry_out
+from fanout.database import Steps, carry_out
 from fanout.models import PauseReason, Run, RunTarget
 from fanout.rules.gates import Close, Wait
 from fanout.runs import transitions

@@ -34,7 +34,7 @@ from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.security.confirming import confirm_first, confirm_url, is_confirmed, sensitive
-from fanout.lanes import accounts, hooks, proof, tuning
+from fanout.lanes import accounts, tuning
 from fanout.runs import account_controls, archiving
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_contacts, synchronise_groups
@@ -44,7 +44,7 @@ from fanout.templatetags.crier import percent, when
 
 def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
     try:
-        hooks.renew(account, user, now)
+        accounts.renew_webhook(account, user, now)
     except ValidationError as problem:
         return Answer(False, " ".join(problem.messages))
     return Answer(True, f"{account.label} has a new webhook address. Tell its provider: the old one no longer works.")
@@ -286,7 +286,7 @@ class AccountAdmin(ButtonsAdmin):
             context |= page.page_context(account, request.user, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
-                "hook": hooks.address(account) if acting else "",
+                "hook": accounts.webhook_address(account) if acting else "",
             }
         if "_test" in request.POST:
             request.crier_tested = self.test_typed(request, object_id)  # type: ignore[attr-defined]
@@ -413,5 +413,5 @@ def stored(account: Account) -> str:
 
 
 def note_test(request: HttpRequest, account: Account, result: SignIn, asked_at: datetime) -> None:
-    proof.note_test(account, result, request.user, asked_at)
-    tell(request, Answer(result.ok, proof.in_words(account, result)))
+    accounts.note_test(account, result, request.user, asked_at)
+    tell(request, Answer(result.ok, accounts.sign_in_result(account, result)))

@@ -13,7 +13,7 @@ from django.conf import settings
 from accounts import knobs
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import caps, tuning
+from fanout.lanes import account_limits, tuning
 from fanout.rules.caps import Cap, local_date
 
 #: who decides a value, as people call it
@@ -70,8 +70,8 @@ def _cap_rows(account: Account, now: datetime) -> Iterator[Row]:
     today = local_date(account.timezone, now)
     own = {limit.action: limit for limit in account.daily_limits.all()} if account.pk else {}
     for action in channel(account.channel).actions:
-        cap = caps.caps_by_day(account, action, own.get(action))(today)
-        otherwise = caps.caps_by_day(account, action, None)(today)
+        cap = account_limits.caps_by_day(account, action, own.get(action))(today)
+        otherwise = account_limits.caps_by_day(account, action, None)(today)
         yield Row(
             tuning.CAP + action,
             f"{action.replace('_', ' ').capitalize()}s a day (“none”: no cap)",

@@ -16,7 +16,7 @@ from accounts.models import Account
 from fanout.admin import charts
 from fanout.admin.accounts.pace import SOURCES
 from fanout.admin.runs import forecasts
-from fanout.lanes import caps
+from fanout.lanes import account_limits
 from fanout.lanes.new_chats import new_chats_now
 from fanout.models import Activity, Run
 from fanout.rules.caps import local_date
@@ -64,8 +64,8 @@ def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     own = {limit.action: limit for limit in account.daily_limits.all()}
     today, rows = local_date(account.timezone, now), []
     for action in sorted({channel(account.channel).action, *own}):
-        cap = caps.caps_by_day(account, action, own.get(action))(today)
-        used = caps.used_today(account, action, now)
+        cap = account_limits.caps_by_day(account, action, own.get(action))(today)
+        used = account_limits.used_today(account, action, now)
         rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": SOURCES[cap.source]})
     return rows
 
@@ -88,7 +88,7 @@ def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
     today = local_date(account.timezone, now)
     # The cap of the day after the warm-up is what the curve leads to.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
-    target = caps.cap_on(account, channel(account.channel).action, after).limit
+    target = account_limits.cap_on(account, channel(account.channel).action, after).limit
     curve = warmup_curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
     marked = (today - account.warmup_started_on).days
     values = [(f"{day:%d %b}", n) for day, n in curve]

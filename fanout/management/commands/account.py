@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.channels.registry import offered
 from accounts.models import Account
-from fanout.lanes import accounts, hooks
+from fanout.lanes import accounts
 from fanout.management import fields, lookup
 from fanout.management.base import CrierCommand, NotDone, table
 
@@ -68,7 +68,11 @@ class Command(CrierCommand):
 
     def hook(self, options: dict[str, Any]) -> None:
         account = lookup.account(options["account"])
-        address = hooks.renew(account, None, timezone.now()) if options["renew"] else hooks.address(account)
+        address = (
+            accounts.renew_webhook(account, None, timezone.now())
+            if options["renew"]
+            else accounts.webhook_address(account)
+        )
         if not address:
             raise NotDone(f"{account.label} has no webhook: its provider reports nothing that way.")
         self.answer({"account": account.pk, "hook": address}, address)

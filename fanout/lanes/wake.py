@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from fanout.lanes.statements import Statement, execute
+from fanout.database import Statement, execute
 
 # Nothing is written with a later moment than this: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
 
 # `poke` makes a lane that is being driven look again; `due_at` makes a driver take one that is not.
-POKE = """
+WAKE = """
 INSERT INTO fanout_lanestate (account_id, epoch, holder, due_at, poke, batch_sent, slow_factor, sample, probing,
                               crashes, why, progress_at)
 SELECT id, 0, '', due_at, 1, 0, 1.0, '', %(probing)s::boolean, 0, '', %(now)s::timestamptz
@@ -23,34 +23,34 @@ ON CONFLICT (account_id) DO UPDATE
 """
 
 # Half-open: the next message is a single trial, judged by its own outcome, and old crashes are forgotten.
-PROBE = f"{POKE.rstrip()},\n       probing = true, sample = '', sample_run = NULL, crashes = 0\n"
+PROBE = f"{WAKE.rstrip()},\n       probing = true, sample = '', sample_run = NULL, crashes = 0\n"
 
 
-def poke(accounts: Iterable[int], now: datetime) -> None:
+def wake_lanes(accounts: Iterable[int], now: datetime) -> None:
     """In the caller's transaction: the lane sees the poke together with what it is about."""
-    execute(*poking(accounts, now))
+    execute(*wake_statement(accounts, now))
 
 
-def poke_for(due: Mapping[int, datetime], now: datetime) -> None:
+def wake_lanes_at(due: Mapping[int, datetime], now: datetime) -> None:
     """Each account for its own moment. Their rows stay locked until the caller's transaction ends, and drivers wait for
     them: whoever does much in it pokes once, last."""
     if due:
-        execute(POKE, _parameters(due, now, probing=False))
+        execute(WAKE, _parameters(due, now, probing=False))
 
 
-LOCK = "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) ORDER BY account_id FOR NO KEY UPDATE"
+LOCK_LANES = "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) ORDER BY account_id FOR NO KEY UPDATE"
 
 
 def lock_lanes(accounts: Iterable[int]) -> None:
     """Before several pokes in one transaction: everybody locks lanes last, in the order of their accounts."""
-    execute(LOCK, {"accounts": list(accounts)})
+    execute(LOCK_LANES, {"accounts": list(accounts)})
 
 
-def poking(accounts: Iterable[int], now: datetime) -> Statement:
-    return POKE, _parameters(dict.fromkeys(accounts, now), now, probing=False)
+def wake_statement(accounts: Iterable[int], now: datetime) -> Statement:
+    return WAKE, _parameters(dict.fromkeys(accounts, now), now, probing=False)
 
 
-def probing(accounts: Iterable[int], now: datetime) -> Statement:
+def probe_statement(accounts: Iterable[int], now: datetime) -> Statement:
     """After trouble: a poke, and the next message is a single trial."""
     return PROBE, _parameters(dict.fromkeys(accounts, now), now, probing=True)
 
@@ -61,7 +61,7 @@ def _parameters(due: Mapping[int, datetime], now: datetime, probing: bool) -> di
     return {"accounts": accounts, "due": [due[account] for account in accounts], "now": now, "probing": probing}
 
 
-WAKE = """
+WAKE_AFTER_CLOCK_CHANGE = """
 UPDATE fanout_lanestate SET poke = poke + 1, due_at = %(now)s, progress_at = %(now)s
  WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE due_at > %(now)s AND progress_at > %(latest)s
                        ORDER BY account_id FOR NO KEY UPDATE)
@@ -72,4 +72,4 @@ RETURNING account_id
 def wake_after_clock_change(now: datetime) -> int:
     """A lane has made progress in the future: the clock was set back, and what was parked for a minute would sleep for
     as long as the clock was set back. The lane looks again, and parks itself for as long as it should."""
-    return len(execute(WAKE, {"now": now, "latest": now + LATEST_PROGRESS}))
+    return len(execute(WAKE_AFTER_CLOCK_CHANGE, {"now": now, "latest": now + LATEST_PROGRESS}))

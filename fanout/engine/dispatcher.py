@@ -9,29 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
-from fanout.engine import closing
+from accounts.channels.base import Kind, Media, NotSent, Outcome, Part, Sent, Transport, Unknown, UploadFailed
+from fanout.engine import closing, sql
 from fanout.engine.batch import Claim, Result
 from fanout.engine.clock import Clock
 from fanout.engine.learning import Learning
 from fanout.engine.ledger import Ledger
-from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target
-from fanout.engine.media import Uploads
-from fanout.engine.new_chats import ChatsInFlight
-from fanout.engine.open_targets import OpenTargets
-from fanout.engine.results import result_of
-from fanout.engine.time_limit import TimeLimit
-from fanout.lanes import bounces
+from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target, Uploaded
+from fanout.lanes import status
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
-from fanout.rules.gates import Close, Open, Refuse
+from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
+from fanout.rules.new_chats import NewChats, may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, consequence
 from fanout.rules.pace import after_claim, called_late, debt, moved, next_slot
 from reminders.placeholders import rendered
@@ -46,8 +42,8 @@ SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within th
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
 
-class Sender:
-    """One account's dealings with its provider. The lane decides when; the sender does it and learns from it."""
+class Dispatcher:
+    """One account's dealings with its provider. The lane decides when; the dispatcher does it and learns from it."""
 
     def __init__(
         self,
@@ -387,7 +383,7 @@ class Sender:
 
     async def _bounced(self, target: Target, verdict: Consequence, now: datetime) -> None:
         """The account's whole day counts, with the reports that came later; and so does the address's past."""
-        (day,) = await self.ledger.read(*bounces.of_day(self.account_id, self.account.day[0]))
+        (day,) = await self.ledger.read(*status.bounces_of_day(self.account_id, self.account.day[0]))
         if why := breaker.too_many_bounces(day["bounced"], day["sends"], self.account.bounces_at):
             await self._pause_account(why, now)
         if verdict.kind == Kind.SOFT_BOUNCE:
@@ -401,3 +397,264 @@ class Sender:
         assert verdict.account is not None
         await closing.change_account(self.ledger, self.account_id, verdict.account, now)
         self.stale = True
+
+
+# --- results ----------------------------------------------------------------------------------------------
+
+
+#: What the activity says of a message that was not sent, where it is not "failed"; empty: nothing.
+NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
+
+
+def result_of(
+    run: LaneRun,
+    target: Target,
+    part: Part,
+    claim: Claim,
+    outcome: Outcome,
+    verdict: Consequence,
+    latency: float,
+    next_part_at: datetime | None,
+    now: datetime,
+) -> Result:
+    """`next_part_at`: the target gets another part after this one, then."""
+    sent, more = isinstance(outcome, Sent), next_part_at is not None
+    activity = "sent" if sent else NOT_FAILED.get(verdict.kind, "failed")
+    return Result(
+        target_id=target.id,
+        run_id=run.id,
+        account_id=claim.account_id,
+        epoch=claim.epoch,
+        claimed_at=claim.at,
+        status="pending" if more else verdict.status,
+        parts_sent=target.parts_sent + 1 if sent else target.parts_sent,
+        # Attempts count the tries at the current part.
+        attempts=0 if more else target.attempts - (not verdict.spends_attempt),
+        at=now,
+        action=run.action,
+        part=part.index,
+        activity="" if verdict.status == "unconfirmed" else activity,
+        retry_at=next_part_at or verdict.retry_at,
+        latency_ms=int(latency * 1000) if sent else None,
+        provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
+        kind=verdict.kind,
+        error=verdict.error,
+        suppress=target.address if verdict.suppress else "",
+        follow_up_to=target.address if run.follow_up and sent and not more else "",
+        hold_until=verdict.hold_until,
+    )
+
+
+# --- new chats --------------------------------------------------------------------------------------------
+
+
+class ChatsInFlight:
+    """The new chats that a lane has begun and has no answer for yet. They count as begun."""
+
+    def __init__(self, learning: Learning) -> None:
+        self.learning = learning
+        self._targets: set[int] = set()
+
+    @property
+    def new_chats(self) -> NewChats:
+        return self.learning.account.new_chats
+
+    def may_begin(self, now: datetime) -> bool:
+        return may_begin(self.new_chats, len(self._targets), now)
+
+    def why_none(self, now: datetime) -> Wait | None:
+        """What keeps another one from beginning, and until when."""
+        return wait_for_new_chats(self.new_chats, now)
+
+    def begin(self, target: Target) -> None:
+        if target.new_chat:
+            self._targets.add(target.id)
+            self._count(1)
+
+    def end(self, target: Target, counts: bool) -> None:
+        """The provider has answered, or was never asked. `counts`: the message went out, or may have."""
+        if target.id in self._targets:
+            self._targets.remove(target.id)
+            if not counts:
+                self._count(-1)
+
+    def _count(self, chats: int) -> None:
+        self.learning.account.new_chats = self.new_chats.begin(chats)
+
+    def learn(self, target: Target, result: Result, verdict: Consequence, now: datetime) -> None:
+        """What the outcome means for this chat and for the others that have not begun; it goes into the result."""
+        hold = self.new_chats.hold
+        if verdict.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None:
+            hold = refused(hold, (verdict.retry_at - now).total_seconds(), verdict.error, now)
+        elif target.new_chat and verdict.status == "sent":
+            result.begins_chat, target.new_chat = True, False
+            hold = went_through(hold, now)
+        if hold != self.new_chats.hold:
+            self.learning.account.new_chats = replace(self.new_chats, hold=hold)
+            result.new_chat_hold = hold
+
+
+# --- open targets -----------------------------------------------------------------------------------------
+
+
+class OpenTargets:
+    """Each has one of the account's places, until only its result is left to be written."""
+
+    def __init__(self) -> None:
+        self._by_run: dict[int, set[int]] = {}
+        self._places: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_run)
+
+    @property
+    def places(self) -> int:
+        return len(self._places)
+
+    @property
+    def being_written(self) -> int:
+        return sum(map(len, self._by_run.values())) - len(self._places)
+
+    def of(self, run: LaneRun) -> set[int]:
+        return self._by_run.get(run.id, set())
+
+    def add(self, run: LaneRun, target: Target) -> None:
+        self._by_run.setdefault(run.id, set()).add(target.id)
+        self._places.add(target.id)
+
+    def free_place(self, target: Target) -> None:
+        self._places.discard(target.id)
+
+    def remove(self, run: LaneRun, target: Target) -> None:
+        self._places.discard(target.id)
+        targets = self._by_run[run.id]
+        targets.discard(target.id)
+        if not targets:
+            del self._by_run[run.id]
+
+
+# --- uploads ----------------------------------------------------------------------------------------------
+
+
+UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
+
+
+class Uploads:
+    """An account's files at its provider."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        transport: Transport,
+        account_id: int,
+        handles: dict[tuple[str, str], Uploaded],
+        slice_ends_at: float | None,
+    ) -> None:
+        self.ledger = ledger
+        self.clock = clock
+        self.transport = transport
+        self.account_id = account_id
+        self.handles = handles  # by Media.key
+        self.slice_ends_at = slice_ends_at  # monotonic
+        self.began: float | None = None  # of the one under way, monotonic
+        self.tries = 0  # in a row that failed
+
+    def missing(self, run: LaneRun, now: datetime) -> Media | None:
+        """The first file of the run without a usable handle: it is uploaded before anything of the run is sent."""
+        if not self.transport.uploads_media:
+            return None
+        for part in run.parts:
+            if part.media is None:
+                continue
+            uploaded = self.handles.get(part.media.key)
+            if uploaded is None or not uploaded.usable(now):
+                return part.media
+        return None
+
+    def must_be_left(self, run: LaneRun, now: datetime) -> bool:
+        """Whether the run needs a file and the slice is over: the next driver has more time for it."""
+        over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
+        return over and self.missing(run, now) is not None
+
+    async def upload(self, file: Media) -> NotSent | None:
+        """None: the provider has it."""
+        self.began = began = self.clock.monotonic()
+        try:
+            answer = await self._upload(file, self._limit(began))
+        finally:
+            self.began = None
+        if isinstance(answer, NotSent):
+            self.tries += 1
+            return answer
+        self.tries = 0
+        self.handles[file.key] = answer
+        return None
+
+    def _limit(self, began: float) -> float:
+        """An upload may use what is left of the slice, and a little more."""
+        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
+        return left + UPLOAD_LIMIT
+
+    async def _upload(self, file: Media, limit: float) -> Uploaded | NotSent:
+        try:
+            async with asyncio.timeout(limit):
+                handle = await self.transport.prepare(file)
+        except TimeoutError:
+            return NotSent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
+        except UploadFailed as failed:
+            return failed.reason
+        except OSError as error:  # our own copy of the file is gone or unreadable
+            return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
+        columns = (self.account_id, *file.key, handle.value, file.size, self.clock.now(), handle.expires_at)
+        await self.ledger.write(sql.REMEMBER_UPLOAD, columns)
+        return Uploaded(handle.value, handle.expires_at)
+
+
+# --- time limit -------------------------------------------------------------------------------------------
+
+
+Answer = TypeVar("Answer")
+
+
+class TimeLimit:
+    """What `asyncio.timeout` does, with one timer for all calls under way. A timer for each of them took a tenth of a
+    driver's time, and nearly all were cancelled."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began: dict[asyncio.Task[object], float] = {}  # the oldest first
+        self._late: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def keep(self, call: Awaitable[Answer]) -> Answer:
+        """The answer, or TimeoutError when it takes too long. One call per task."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._began[task] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self.seconds, self._end_late)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            # More than once: somebody else wants the task to end as well.
+            if task in self._late and task.cancelling() == 1:
+                raise TimeoutError from None
+            raise
+        finally:
+            del self._began[task]
+            if task in self._late:
+                self._late.remove(task)
+                task.uncancel()
+
+    def _end_late(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for task, began in self._began.items():
+            left = began + self.seconds - loop.time()
+            if left > 0:  # and those behind it have more time still
+                self._timer = loop.call_later(left, self._end_late)
+                return
+            if task not in self._late:
+                self._late.add(task)
+                task.cancel()
