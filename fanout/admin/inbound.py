@@ -19,7 +19,7 @@ from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import ShallowPaginator
 from fanout.inbound import hearing
 from fanout.models import InboundEvent, Run
-from fanout.models.trail_entry import note_all
+from fanout.models.trail import note_all
 from fanout.templatetags.crier import when
 
 TONES = {InboundEvent.State.NEW: "info", InboundEvent.State.DONE: "good", InboundEvent.State.FAILED: "bad"}

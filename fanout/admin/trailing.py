@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from fanout.admin.generics import ModelAdmin
-from fanout.models.trail_entry import note, note_all
+from fanout.models.trail import note, note_all
 
 
 class TrailedAdmin(ModelAdmin):

@@ -30,7 +30,7 @@ from fanout.lanes.account_limits import (
     part_jitter,
 )
 from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
-from fanout.rules import caps
+from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
 from fanout.rules.new_chats import NO_LIMIT, NewChats
@@ -207,10 +207,10 @@ async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 
 def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
-    warmup = caps.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
-    limit = caps.OwnLimit(own["limit"]) if own else None
-    today = caps.local_date(row["timezone"], now)
-    return caps.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
+    warmup = gates.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
+    limit = gates.OwnLimit(own["limit"]) if own else None
+    today = gates.local_date(row["timezone"], now)
+    return gates.cap_of_day(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
 
 
 async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:

@@ -17,8 +17,8 @@ from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.database import execute
 from fanout.models.run import Run, in_sql
-from fanout.rules.caps import Cap, HasLimit, WarmUp, daily_cap, local_date
 from fanout.rules.follow_ups import QueueLimits
+from fanout.rules.gates import Cap, HasLimit, WarmUp, cap_of_day, local_date
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
 
@@ -62,7 +62,7 @@ def caps_by_day(account: Account, action: str, own: HasLimit | None) -> CapsByDa
     warmup = WarmUp(account.warmup_started_on, account.warmup_days, account.warmup_floor)
 
     def on(day: date) -> Cap:
-        return daily_cap(account.channel, action, own, settings.BOT_DAILY_LIMITS, warmup, day)
+        return cap_of_day(account.channel, action, own, settings.BOT_DAILY_LIMITS, warmup, day)
 
     return on
 

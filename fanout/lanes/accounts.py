@@ -25,7 +25,7 @@ from accounts.signin import SignIn
 from fanout.lanes import tuning
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 NOT_PAIRED = "not paired yet: open “Pair” on the account's page"
 

@@ -23,7 +23,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, Run, RunTarget
 from fanout.plans.plan import PLANNED_AT
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.runs import transitions
 from fanout.runs.replanning import plan_anew
 from fanout.runs.transitions import JUDGED, LIVE, VERDICT

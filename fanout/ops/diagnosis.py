@@ -31,7 +31,7 @@ from fanout.engine.closing import as_sent
 from fanout.engine.connection import AsyncLink, ProxyRefused
 from fanout.inbound import hearing as inbound_hearing
 from fanout.models import ClusterBeat, InboundEvent, LaneState
-from fanout.models.inbound_event import RECEIPT
+from fanout.models.events import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from fanout.plans.lane_work import LaneShare
 from fanout.plans.walk import moment
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.rules.pace import PaceSettings
 
 BUDGET, HOLD = "budget of new chats", "hold of new chats"

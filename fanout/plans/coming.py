@@ -17,7 +17,7 @@ from fanout.plans.owed import Queued, Work
 from fanout.plans.queue import Senders, lane_order, new_share
 from fanout.plans.stretches import outside_hours
 from fanout.plans.walk import moment
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.senders import shares

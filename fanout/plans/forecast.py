@@ -16,7 +16,7 @@ from fanout.plans.lane_work import LaneShare, LaneWork, share_of
 from fanout.plans.outlook import DayPlan, look_ahead, merged_days
 from fanout.plans.stretches import outside_hours
 from fanout.plans.walk import moment
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from reminders.moments import closing_time, two_clocks, wall_clock
 from reminders.window import Window
 

@@ -22,7 +22,7 @@ from fanout.lanes.account_limits import business_hours, pace_settings, pace_stat
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
 from fanout.plans.owed import AccountPlan, CapOn, DailyCap, Queued, Work
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
 from reminders.senders import shares

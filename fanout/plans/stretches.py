@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from reminders.window import BusinessHours, Window, local_day_bounds
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fanout.plans.owed import AccountPlan, DailyCap, Queued
 from fanout.plans.stretches import Stretch, stretches
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.rules.pace import Bucket, recovered
 from reminders.window import LOOK_AHEAD
 

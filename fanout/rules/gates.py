@@ -3,12 +3,17 @@ and until when."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from typing import Protocol
+from zoneinfo import ZoneInfo
 
+from accounts.actions import warmup_cap
+from accounts.channels.registry import channel as description
 from fanout.models.run import PauseReason
 from fanout.rules.follow_ups import ANYBODY, Limits, Person, refusal
-from reminders.window import BusinessHours
+from reminders.window import BusinessHours, Window, local_day_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +146,78 @@ def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
     if target.no_message_1:
         return Refuse(NO_MESSAGE_1)
     return OPEN
+
+
+# --- when a stopped run could go on -----------------------------------------------------------------------
+
+
+def goes_on_at(
+    window: Window, account: AccountFacts, now: datetime, not_before: datetime | None = None
+) -> datetime | None:
+    """The first moment that window, business hours and the account's limits allow; None: there is none."""
+    limit = limit_in_the_way(account, now)
+    earliest = limit.until if limit else now
+    return window.meets(account.hours, max(earliest, not_before or earliest))
+
+
+def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
+    """The account's own limit that lasts longest, whatever the window says."""
+    limits = account_status(account, now), business_hours(account, now), daily_cap(account, now)
+    return max((limit for limit in limits if isinstance(limit, Wait)), key=lambda wait: wait.until, default=None)
+
+
+# --- the cap of a day -------------------------------------------------------------------------------------
+
+
+class HasLimit(Protocol):
+    """An account's own row for an action; an empty limit says: no cap, whatever the fallback table says."""
+
+    @property
+    def limit(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLimit:
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    started_on: date | None = None
+    days: int = 0
+    floor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """Messages per calendar day (None: no cap), and which rule says so."""
+
+    limit: int | None
+    source: str  # "account", "channel", "fallback", "warm-up" or "none"
+
+
+def cap_of_day(
+    channel: str, action: str, own: HasLimit | None, fallback: Mapping[str, int], warmup: WarmUp, today: date
+) -> Cap:
+    """The account's own limit, else the fallback table's; and while the account warms up, less than that."""
+    warm = _when_warm(channel, action, own, fallback)
+    if warmup.started_on is None:
+        return warm
+    limit = warmup_cap(warm.limit, warmup.floor, warmup.days, warmup.started_on, today)
+    return warm if limit == warm.limit else Cap(limit, "warm-up")
+
+
+def _when_warm(channel: str, action: str, own: HasLimit | None, fallback: Mapping[str, int]) -> Cap:
+    if own is not None:
+        return Cap(own.limit, "account")
+    described = description(channel)
+    if action in described.daily_caps:
+        return Cap(described.daily_caps[action], "channel")
+    if described.capped and action in fallback:
+        return Cap(fallback[action], "fallback")
+    return Cap(None, "none")
+
+
+def local_date(timezone: str, at: datetime) -> date:
+    """The calendar day that a cap counts `at` into."""
+    return local_day_bounds(timezone, at)[0].astimezone(ZoneInfo(timezone)).date()

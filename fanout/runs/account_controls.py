@@ -10,7 +10,7 @@ from accounts import access
 from accounts.models import Account
 from fanout.database import Steps, carry_out
 from fanout.lanes import status
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs.controls import Answer, User, pk_of
 
 

@@ -14,7 +14,7 @@ from accounts.models import Account
 from fanout.database import carry_out
 from fanout.lanes import status
 from fanout.models import Run
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs.controls import Answer
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.targets import restore

@@ -20,7 +20,7 @@ from accounts.addresses import GROUP, guess_kind
 from accounts.models import Account
 from fanout.database import carry_out
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
-from fanout.models.trail_entry import note, note_all
+from fanout.models.trail import note, note_all
 from fanout.runs import transitions
 from fanout.runs.controls import Answer
 from reminders import erasure

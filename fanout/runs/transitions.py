@@ -12,8 +12,7 @@ from fanout.database import Row, Statement, Steps
 from fanout.lanes.telling import AUDIENCE, add_event
 from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.models.run import PauseReason, Run, in_sql, window_of
-from fanout.rules.gates import AccountFacts, Close, Wait
-from fanout.rules.resuming import goes_on_at
+from fanout.rules.gates import AccountFacts, Close, Wait, goes_on_at
 from fanout.runs import texts
 
 Status = Run.Status

@@ -22,11 +22,10 @@ from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.plans.in_front import behind
 from fanout.plans.run_forecast import forecast_run
 from fanout.rules import gates, liveness
-from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
+from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait, goes_on_at, limit_in_the_way
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
-from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from fanout.runs import texts
 from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds

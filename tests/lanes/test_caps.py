@@ -9,7 +9,7 @@ import pytest
 
 from accounts.models import Account
 from fanout.lanes.account_limits import cap_on, cap_today, day_of, used_on, used_today
-from fanout.rules.caps import Cap
+from fanout.rules.gates import Cap
 from reminders.window import local_day_bounds
 from tests.factories import AccountFactory, ActivityFactory, DailyLimitFactory, RunFactory, RunTargetFactory
 

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from accounts.channels import registry
-from fanout.rules.caps import Cap, OwnLimit, WarmUp, daily_cap, local_date
+from fanout.rules.gates import Cap, OwnLimit, WarmUp, cap_of_day, local_date
 
 TODAY = date(2026, 1, 5)
 FALLBACK = {"email": 20, "message": 50}
@@ -33,20 +33,20 @@ case = pytest.param
     ],
 )
 def test_daily_cap(channel: str, own: OwnLimit | None, warmup: WarmUp, cap: Cap) -> None:
-    assert daily_cap(channel, "email", own, FALLBACK, warmup, TODAY) == cap
+    assert cap_of_day(channel, "email", own, FALLBACK, warmup, TODAY) == cap
 
 
 def test_a_channel_may_know_its_providers_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     capped = replace(registry.channel("smtp"), daily_caps={"email": 500})
     monkeypatch.setitem(registry.channels(), "smtp", capped)
 
-    assert daily_cap("smtp", "email", None, FALLBACK, NO_WARMUP, TODAY) == Cap(500, "channel")
-    assert daily_cap("smtp", "message", None, FALLBACK, NO_WARMUP, TODAY) == Cap(50, "fallback")
-    assert daily_cap("smtp", "email", OwnLimit(7), FALLBACK, NO_WARMUP, TODAY) == Cap(7, "account")
+    assert cap_of_day("smtp", "email", None, FALLBACK, NO_WARMUP, TODAY) == Cap(500, "channel")
+    assert cap_of_day("smtp", "message", None, FALLBACK, NO_WARMUP, TODAY) == Cap(50, "fallback")
+    assert cap_of_day("smtp", "email", OwnLimit(7), FALLBACK, NO_WARMUP, TODAY) == Cap(7, "account")
 
 
 def test_an_action_without_a_fallback_has_no_cap() -> None:
-    assert daily_cap("smtp", "inmail", None, FALLBACK, NO_WARMUP, TODAY) == Cap(None, "none")
+    assert cap_of_day("smtp", "inmail", None, FALLBACK, NO_WARMUP, TODAY) == Cap(None, "none")
 
 
 @pytest.mark.parametrize(

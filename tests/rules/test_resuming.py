@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fanout.rules.gates import AccountFacts, Wait
-from fanout.rules.resuming import goes_on_at, limit_in_the_way
+from fanout.rules.gates import AccountFacts, Wait, goes_on_at, limit_in_the_way
 from reminders.window import BusinessHours, Window
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)  # a Monday

@@ -14,7 +14,7 @@ from accounts import knobs
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import account_limits, tuning
-from fanout.rules.caps import Cap, local_date
+from fanout.rules.gates import Cap, local_date
 
 #: who decides a value, as people call it
 SOURCES = {

@@ -19,7 +19,7 @@ from fanout.admin.runs import forecasts
 from fanout.lanes import account_limits
 from fanout.lanes.new_chats import new_chats_now
 from fanout.models import Activity, Run
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.runs.message_2 import listed
 
 EVENTS_SHOWN = 20

@@ -20,7 +20,7 @@ from accounts.inputs import counted
 from fanout.admin.answers import do_each
 from fanout.admin.asking import Question, asking_action
 from fanout.models import RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import list_changes
 from fanout.runs import archiving
 from fanout.runs.erasing import erase

@@ -36,7 +36,7 @@ from fanout.admin.reminders.bulk import (
 from fanout.admin.reminders.conversation import conversation
 from fanout.admin.reminders.importing import import_page
 from fanout.admin.reminders.own_fields import RowsField
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import recipient_export
 from fanout.runs import archiving
 from reminders import erasure, suppressions, tags

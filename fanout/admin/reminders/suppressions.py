@@ -23,7 +23,7 @@ from accounts.inputs import counted
 from fanout.admin.base import CrierAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.generics import ModelForm
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import list_changes, suppression_export
 from fanout.templatetags.crier import when
 from reminders import imports, suppression_lists, suppressions

@@ -29,7 +29,7 @@ from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import bulk, filters, forecasts, page, senders
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import run_export
 from fanout.plans import split
 from fanout.runs import controls, message_2, offloading, settling

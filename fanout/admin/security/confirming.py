@@ -22,7 +22,7 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.debug import sensitive_post_parameters
 
 from accounts import second_factor
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 CONFIRMED_FOR = timedelta(minutes=15)
 SESSION_KEY = "crier_confirmed_at"

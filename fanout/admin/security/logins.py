@@ -12,7 +12,7 @@ from django.dispatch import receiver
 from django.utils import timezone
 
 from fanout.models import TrailEntry
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 FAILED, LOCKED_OUT = "login failed", "locked out"
 #: anybody can fail to log in, and nobody should fill the table by it

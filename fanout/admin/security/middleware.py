@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 
 from accounts import second_factor
 from config.proxies import client_address
-from fanout.models.trail_entry import client
+from fanout.models.trail import client
 
 #: pages that ask for no second factor: they do not look at the person, or lead to giving it
 OPEN = {

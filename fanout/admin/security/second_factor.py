@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from accounts import second_factor
 from fanout.admin.security.confirming import next_page, sensitive
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 WRONG = "This code is not right, or was used already. After each wrong one it takes longer until the next is accepted."
 

@@ -23,7 +23,7 @@ from accounts import second_factor
 from fanout.admin.generics import UserAdmin
 from fanout.admin.security.confirming import sensitive
 from fanout.admin.trailing import TrailedAdmin
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 for model in (User, Group, TOTPDevice, StaticDevice):
     # Ours replace the first two; the others would show an administrator everybody's keys.

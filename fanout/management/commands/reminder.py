@@ -21,7 +21,7 @@ from accounts.models import Account
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs.firing import written_part
 from reminders import drafts, media, replies, schedule, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
