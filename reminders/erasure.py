@@ -16,8 +16,6 @@ from reminders.models import ErasedAddress, Recipient, Suppression
 SALT = "crier.erased"
 #: before its number: the address of a recipient that was erased and whose deliveries are still counted
 FACELESS = "erased-"
-#: who is so must not come back by a list
-SILENT = (Recipient.Status.OPTED_OUT, Recipient.Status.BLACKLISTED, Recipient.Status.DO_NOT_DISTURB)
 REFUSED = "This address was erased after it had been opted out or suppressed. It cannot be added again."
 
 
@@ -63,7 +61,7 @@ def asked_for_silence(address: str, now: datetime) -> bool:
     """Whether a recipient with this address may not be written to at all."""
     holding = Q(expires_at=None) | Q(expires_at__gt=now)
     return (
-        Recipient.objects.filter(address=address, status__in=SILENT).exists()
+        Recipient.objects.filter(address=address, status__in=Recipient.GETS_NOTHING).exists()
         or Suppression.objects.filter(holding, address=address).exists()
     )
 

@@ -190,15 +190,15 @@ def plain(text: str, limit: int = 500) -> str:
 def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
     """Rows turned into the arrays that unnest takes, spelled out here: psycopg takes half a millisecond to find
     out what is in them."""
-    return ["{" + ",".join(_spelled(column)) + "}" for column in zip(*rows)]
+    return ["{" + ",".join(_as_text(column)) + "}" for column in zip(*rows)]
 
 
-def _spelled(column: tuple[Any, ...]) -> list[str]:
+def _as_text(column: tuple[Any, ...]) -> list[str]:
     """Most columns of results have one value for all: it is spelled once."""
     first = column[0]
     if column.count(first) == len(column):
-        return [_SPELL[type(first)](first)] * len(column)
-    return [_SPELL[type(value)](value) for value in column]
+        return [_TO_TEXT[type(first)](first)] * len(column)
+    return [_TO_TEXT[type(value)](value) for value in column]
 
 
 def array(ids: Iterable[int]) -> str:
@@ -211,7 +211,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-class _Spelling(dict[type, Callable[[Any], str]]):
+class _Converters(dict[type, Callable[[Any], str]]):
     """By type. One that is only a kind of a known type, such as a member of an enumeration, is spelled as that: what a
     provider answered must not be lost over it."""
 
@@ -223,7 +223,7 @@ class _Spelling(dict[type, Callable[[Any], str]]):
         raise TypeError(f"no column takes a value of type {kind.__name__}")
 
 
-_SPELL = _Spelling(
+_TO_TEXT = _Converters(
     {
         int: int.__repr__,
         float: float.__repr__,
@@ -311,7 +311,7 @@ def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
     return (
         lane.account_id,
         lane.epoch,
-        pace.tat,
+        pace.theoretical_arrival,
         pace.next_send_at,
         pace.batch_sent,
         pace.slow_factor,

@@ -93,7 +93,7 @@ class AsyncLink:
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         cursor: psycopg.AsyncClientCursor[Row] = psycopg.AsyncClientCursor(self.connection)
-        await cursor.execute(*spelled(calls))
+        await cursor.execute(*as_one_text(calls))
         return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
 
     async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
@@ -126,7 +126,7 @@ class BlockingLink:
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         cursor: psycopg.ClientCursor[Row] = psycopg.ClientCursor(self.connection)
-        cursor.execute(*spelled(calls))
+        cursor.execute(*as_one_text(calls))
         return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]
 
     async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
@@ -156,7 +156,7 @@ async def by_key(link: Link) -> Link:
     return link
 
 
-def spelled(calls: Sequence[Call]) -> tuple[str, list[Any]]:
+def as_one_text(calls: Sequence[Call]) -> tuple[str, list[Any]]:
     """The calls as one text. PostgreSQL runs it as one transaction, and it needs a quarter of the time of a
     pipeline with BEGIN and COMMIT."""
     text = ";".join(f"EXECUTE {name}({', '.join(['%s'] * len(values))})" for name, values in calls)

@@ -95,22 +95,22 @@ class Dispatcher:
         """A target between two parts whose next part may go."""
         return next((t for t in run.continuing if t.ready_at is None or t.ready_at <= now), None)
 
-    def let_go(self, run: LaneRun) -> None:
+    def stop_run(self, run: LaneRun) -> None:
         """Nothing more of this run is claimed here."""
         run.buffer.clear()
-        self.give_places_back(run)
+        self.release_between_parts(run)
         run.over = True
 
-    def give_places_back(self, run: LaneRun) -> None:
+    def release_between_parts(self, run: LaneRun) -> None:
         """Targets between two parts are pending like others, and go on at their next part when they are fetched."""
         for target in run.continuing:
             self.open.remove(run, target)
         run.continuing.clear()
 
-    async def land(self) -> None:
+    async def finish_calls(self) -> None:
         """Calls that are under way end and are recorded, whatever else happens."""
         while self.calls or self.open.being_written:
-            await (asyncio.wait(set(self.calls)) if self.calls else self.ledger.settled())
+            await (asyncio.wait(set(self.calls)) if self.calls else self.ledger.flushed())
         if self.learning.unstored:
             self.ledger.leave_lane(self.learning.lane_write(self.clock.now()))
 
@@ -160,7 +160,7 @@ class Dispatcher:
         picked = self._pick(run, now)
         if not picked:
             # All at hand were refused. Written before the next look, or the same ones would be fetched again.
-            if not await self.ledger.settled():
+            if not await self.ledger.flushed():
                 run.dry_until = now + STORE_AGAIN_AFTER
             return
         claims = [claim for _, claim, _ in picked]
@@ -168,9 +168,9 @@ class Dispatcher:
         lane.claimed_at = now
         granted = await self.ledger.claim(claims, lane)
         run.attempted = run.attempted or bool(granted)
-        for target, claim, owed in picked:
+        for target, claim, debt_at_claim in picked:
             if claim.target_id in granted:
-                self._spawn(self._deliver(run, target, claim, owed))
+                self._spawn(self._deliver(run, target, claim, debt_at_claim))
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
                 self._use(run, -1)
@@ -186,13 +186,13 @@ class Dispatcher:
             target = self._pick_one(run, now)
             if target is None:
                 break
-            owed = debt(account.pace, now)
-            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
+            debt_at_claim = debt(account.pace, now)
+            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.under_backpressure)
             self._use(run, 1)
             self.new_chats.begin(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
             claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person, target.parts_sent)
-            picked.append((target, claim, owed))
+            picked.append((target, claim, debt_at_claim))
             if account.probing:
                 break
         return picked
@@ -213,7 +213,7 @@ class Dispatcher:
         if ready is not None:
             run.continuing.remove(ready)
             return ready
-        while run.buffer and self.open.places < self.account.concurrency:
+        while run.buffer and self.open.in_flight < self.account.concurrency:
             target = run.buffer.popleft()
             if target.new_chat and not self.new_chats.may_begin(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
@@ -228,9 +228,9 @@ class Dispatcher:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self.calls[task] = self.clock.monotonic()
-        task.add_done_callback(self._landed)
+        task.add_done_callback(self._call_ended)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
         if self.calls.pop(task, None) is None:
             return  # handed in: the lane knows
         if not task.cancelled() and task.exception() is not None:
@@ -243,10 +243,10 @@ class Dispatcher:
         if not self.dozing or self.stale:
             self.wake.set()
 
-    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, debt_at_claim: timedelta) -> None:
         """Send one part of a claimed target and record what came of it."""
         part = self._part(run, target)
-        outcome, latency = await self._call(run, target, part, claim, owed)
+        outcome, latency = await self._call(run, target, part, claim, debt_at_claim)
         await self._settle(run, target, part, claim, outcome, latency)
 
     def _part(self, run: LaneRun, target: Target) -> Part:
@@ -258,7 +258,7 @@ class Dispatcher:
         return part
 
     async def _call(
-        self, run: LaneRun, target: Target, part: Part, claim: Claim, owed: timedelta
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, debt_at_claim: timedelta
     ) -> tuple[Outcome, float]:
         """The provider's answer, and the seconds it took."""
         began, now = self.clock.monotonic(), self.clock.now()
@@ -269,7 +269,7 @@ class Dispatcher:
             began, now = self.clock.monotonic(), self.clock.now()
         if now >= run.closes_at:
             return NEVER_CALLED, 0
-        self.account.pace = called_late(self.account.pace, owed, timedelta(seconds=began - claim.mono))
+        self.account.pace = called_late(self.account.pace, debt_at_claim, timedelta(seconds=began - claim.mono))
         try:
             outcome = await self.limit.keep(
                 self.transport.send(target.address, part, message_id(target.id, part.index))
@@ -309,7 +309,7 @@ class Dispatcher:
         self._go_on_or_close(run, target, result)
         await self._protect(run, verdict, now)
         if not self.open.of(run):
-            self._all_landed(run)
+            self._nothing_in_flight(run)
         if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
             await self._bounced(target, verdict, now)
 
@@ -323,7 +323,7 @@ class Dispatcher:
         """A delivery like any other. Its place is free at once: the next claim goes out in the same commit, behind the
         result, and nobody waits for two."""
         self.new_chats.end(target, counts=True)
-        self.open.free_place(target)
+        self.open.release(target)
         self.ledger.hand_in(result, None, partial(self._written, run, target))
         # The call is over before the lane looks what it can do.
         self.calls.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
@@ -334,13 +334,13 @@ class Dispatcher:
             return
         self.open.remove(run, target)
         if not self.open.of(run):
-            self._all_landed(run)
+            self._nothing_in_flight(run)
             self._tell_lane()
         if error is not None:
             self.failure = error
             self.wake.set()
 
-    def _all_landed(self, run: LaneRun) -> None:
+    def _nothing_in_flight(self, run: LaneRun) -> None:
         """Nothing of the run is in flight here: the lane looks whether it is done."""
         run.dry_until = None
         if run.over:
@@ -502,31 +502,31 @@ class OpenTargets:
 
     def __init__(self) -> None:
         self._by_run: dict[int, set[int]] = {}
-        self._places: set[int] = set()
+        self._in_flight: set[int] = set()
 
     def __bool__(self) -> bool:
         return bool(self._by_run)
 
     @property
-    def places(self) -> int:
-        return len(self._places)
+    def in_flight(self) -> int:
+        return len(self._in_flight)
 
     @property
     def being_written(self) -> int:
-        return sum(map(len, self._by_run.values())) - len(self._places)
+        return sum(map(len, self._by_run.values())) - len(self._in_flight)
 
     def of(self, run: LaneRun) -> set[int]:
         return self._by_run.get(run.id, set())
 
     def add(self, run: LaneRun, target: Target) -> None:
         self._by_run.setdefault(run.id, set()).add(target.id)
-        self._places.add(target.id)
+        self._in_flight.add(target.id)
 
-    def free_place(self, target: Target) -> None:
-        self._places.discard(target.id)
+    def release(self, target: Target) -> None:
+        self._in_flight.discard(target.id)
 
     def remove(self, run: LaneRun, target: Target) -> None:
-        self._places.discard(target.id)
+        self._in_flight.discard(target.id)
         targets = self._by_run[run.id]
         targets.discard(target.id)
         if not targets:

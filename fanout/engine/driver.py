@@ -48,7 +48,7 @@ FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that nobody wanted for so lo
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
 REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
-# One whose results could not be stored. The process that has them stores them and pokes the lane: others look seldom.
+# One whose results could not be stored. The process that has them stores them and wakes the lane: others look seldom.
 UNSTORED_LANE_PAUSE = timedelta(seconds=15)
 # After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
 # Then everybody stops, and the last calls have their 12 seconds.
@@ -111,7 +111,7 @@ class Driver:
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
         # Lanes of a lost connection, until their calls have ended, each with its account.
-        self.landing: dict[asyncio.Task[None], int] = {}
+        self.unfinished: dict[asyncio.Task[None], int] = {}
         self.transports = Transports(make_transport)
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         self.share = 0
@@ -131,8 +131,8 @@ class Driver:
                     return False
                 await self._drive()
         finally:
-            if self.landing:
-                await asyncio.wait(self.landing, timeout=GIVE_UP_AFTER)
+            if self.unfinished:
+                await asyncio.wait(self.unfinished, timeout=GIVE_UP_AFTER)
             await self._empty_outbox()
             await self.transports.close()
         return True
@@ -270,29 +270,29 @@ class Driver:
         for lane in self.lanes.values():
             lane.stop()
         try:
-            await self._until_landed()
+            await self._until_lanes_ended()
             await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
         except Exception:
             log.exception("a driver could not hand over in order", extra={"slot": self.slot})
-        self._let_land()
+        self._leave_unfinished()
         await self.ledger.stop()
 
-    def _let_land(self) -> None:
+    def _leave_unfinished(self) -> None:
         """The connection is lost or given up: calls end in their own time, and what comes of them goes through the
         outbox. Nobody waits for an upload."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
             if lane is not None and lane.dispatcher.only_uploads:
                 task.cancel()
-            self.landing[task] = account_id
-            task.add_done_callback(lambda task: self.landing.pop(task, None))
+            self.unfinished[task] = account_id
+            task.add_done_callback(lambda task: self.unfinished.pop(task, None))
         self.tasks.clear()
         self.lanes.clear()
         self.leaving.clear()
 
-    async def _until_landed(self) -> None:
+    async def _until_lanes_ended(self) -> None:
         """Until every lane has ended and was given back. One that goes on although nothing of it is under way, or
         although that is over its limit, waits for something that never comes: it is given up."""
         began = self.clock.monotonic()
@@ -374,14 +374,14 @@ class Driver:
         if not self.lanes:
             return
         mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
-        for row in await self._beating(self.ledger.read(sql.POKES, columns(mine))):
+        for row in await self._beating(self.ledger.read(sql.CHANGED_LANES, columns(mine))):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
             if row["epoch"] != lane.account.epoch:
                 lane.stop()
             elif row["poke"] != lane.account.poke:
-                lane.poke()
+                lane.reload_soon()
 
     def _room(self) -> int:
         return max(0, self.capacity - len(self.lanes))
@@ -396,16 +396,16 @@ class Driver:
         if self._room() and self._takes_lanes():
             soon = {"now": now + AHEAD, "limit": self._room()}
             lanes = await self._beating(self.ledger.read(sql.DUE_LANES, soon))
-            await self._take_due(self._that_have_a_place(lanes, now), now)
+            await self._take_due(self._within_room(lanes, now), now)
 
-    def _that_have_a_place(self, lanes: list[Row], now: datetime) -> list[Row]:
+    def _within_room(self, lanes: list[Row], now: datetime) -> list[Row]:
         due = sum(row["due_at"] <= now for row in lanes)
         ahead = max(0, self._room() - due - self.capacity // 2)
         return lanes[: due + ahead]
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
-        landing = set(self.landing.values())
-        due = [row for row in due if self._may_take(row["account_id"]) and row["account_id"] not in landing]
+        unfinished = set(self.unfinished.values())
+        due = [row for row in due if self._may_take(row["account_id"]) and row["account_id"] not in unfinished]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         for first in range(0, len(wanted), TAKEN_AT_ONCE):
             if not self._takes_lanes():
@@ -539,7 +539,7 @@ class Driver:
         if not self.leaving:
             return
         leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
-        await self.ledger.settled()
+        await self.ledger.flushed()
         rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
         del self.leaving[: len(leaving)]  # others may have ended meanwhile

@@ -22,7 +22,7 @@ from fanout.rules.pace import PaceState, held, next_slot
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
-SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
+EMPTY_LOOK_FACTOR = 20  # a look that found nothing takes at most a twentieth of the time
 FIRST_TARGETS = 20  # of a run: lanes that are taken together do not wait for each other's hundreds
 UNSTORED = "the database does not take results"
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
@@ -30,7 +30,7 @@ CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not b
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Nothing to do before `until` (None: until somebody pokes the lane)."""
+    """Nothing to do before `until` (None: until the lane is woken)."""
 
     until: datetime | None
     why: str = ""
@@ -69,7 +69,7 @@ class Lane:
                     break
                 await self._nap(sleep)
         finally:
-            await self.dispatcher.land()
+            await self.dispatcher.finish_calls()
         if self.dispatcher.failure is not None:  # of a result that was refused while the lane did something else
             raise self.dispatcher.failure
         return sleep if not self.stopping else Sleep(self.clock.now())
@@ -88,10 +88,10 @@ class Lane:
         if run is None:
             return sleep
         if self.ledger.outbox.holds(self.account_id):
-            return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # whoever stores them pokes the lane
+            return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # the process that stores them wakes the lane
         if self.account.probing and dispatcher.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
-        if not self._has_place(run, now):
+        if not self._has_room(run, now):
             # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
             between = self._between_parts(now)
             if between is None:
@@ -115,7 +115,7 @@ class Lane:
             await self._hold(run, Wait(until, held.why), now, counts=False)
         return Sleep(until, held.why, "retries", run.id)
 
-    def poke(self) -> None:
+    def reload_soon(self) -> None:
         """Something changed in the database that this lane must see."""
         self.dispatcher.stale = True
         self.dispatcher.wake.set()
@@ -191,7 +191,7 @@ class Lane:
         kept = {run.id: run for run in self.runs}
         self.runs = [_merged(kept.pop(run.id, None), run) for run in fresh.runs]
         for gone in kept.values():
-            dispatcher.let_go(gone)
+            dispatcher.stop_run(gone)
             if not dispatcher.open.of(gone):
                 await closing.describe_again(self.ledger, gone.id)
         dispatcher.uploads.handles = fresh.handles
@@ -236,17 +236,17 @@ class Lane:
             return Sleep(until, run.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
-    def _has_place(self, run: LaneRun, now: datetime) -> bool:
+    def _has_room(self, run: LaneRun, now: datetime) -> bool:
         """Whether something of the run can be claimed. A run that may not go on keeps no place from it: whoever waited
         for its next part would wait until it goes on, and one that is to be closed never does."""
         if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
                 if other.continuing and self._gate(other, now) != OPEN:
-                    self.dispatcher.give_places_back(other)
+                    self.dispatcher.release_between_parts(other)
         return not self._full() or self.dispatcher.ready(run, now) is not None
 
     def _full(self) -> bool:
-        return self.dispatcher.open.places >= self.account.concurrency
+        return self.dispatcher.open.in_flight >= self.account.concurrency
 
     def _gate(self, run: LaneRun, now: datetime) -> gates.Gate:
         return run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)
@@ -288,10 +288,10 @@ class Lane:
         run.held, run.fetched = None, True
         run.buffer.extend(targets)
         if run.follow_up and targets:
-            run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
+            run.under_backpressure = await self.ledger.gathered(loading.under_backpressure, self.account_id)
         if not targets:
             # Where an earlier run holds all recipients, every one of them was looked at: seldom, if that takes long.
-            run.next_look = now + max(LOOK_AGAIN, took * SELDOM)
+            run.next_look = now + max(LOOK_AGAIN, took * EMPTY_LOOK_FACTOR)
             run.dry_until = run.next_look
 
     def _earlier(self, run: LaneRun) -> list[int]:
@@ -308,8 +308,8 @@ class Lane:
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
         no_new_chats = self.dispatcher.new_chats.why_none(now)
-        owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
-        left = await self.ledger.gathered(loading.next_retries, owed)
+        remaining = loading.Remaining(run.id, self.account_id, no_new_chats is not None)
+        left = await self.ledger.gathered(loading.next_retries, remaining)
         if left["pending"] and not left["free"] and no_new_chats is not None:
             await self._hold_new_chats(run, no_new_chats, now)
             return
@@ -344,7 +344,7 @@ class Lane:
             return
         if run.status != "waiting" or run.waiting_until != gate.until:
             gate = replace(gate, why=plain(gate.why))
-            await self.ledger.settled()  # a start that is still to be written would end the wait
+            await self.ledger.flushed()  # a start that is still to be written would end the wait
             await closing.hold(self.ledger, run.id, self.account_id, gate, now, counts)
         run.status, run.waiting_until = "waiting", gate.until
 
@@ -354,14 +354,14 @@ class Lane:
         dispatcher = self.dispatcher
         if gate.reason != PauseReason.ACCOUNT_CAPACITY:
             run.closing = gate
-        dispatcher.let_go(run)
+        dispatcher.stop_run(run)
         if dispatcher.open.of(run):
             return
         if gate.reason == PauseReason.CIRCUIT_BREAKER:
             dispatcher.learning.begin_trial(run)
             self.ledger.leave_lane(dispatcher.learning.lane_write(now))
         self.ledger.write_times(run.id)
-        await self.ledger.settled()
+        await self.ledger.flushed()
         await closing.close(self.ledger, run, gate, self.account, now)
         self.runs.remove(run)
 

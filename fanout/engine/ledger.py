@@ -102,7 +102,7 @@ class Ledger:
         for connection in (self.locks, self.reads):
             await connection.close()
 
-    async def settled(self) -> bool:
+    async def flushed(self) -> bool:
         """Returns when everything handed in so far is durable, or kept because the connection is lost; False: some of
         it was refused."""
         batch = self._in_hand if self.lost.is_set() else self._batch or self._in_hand

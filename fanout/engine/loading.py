@@ -15,15 +15,15 @@ from accounts import knobs
 from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.registry import channel, config_of
 from fanout.engine import sql
-from fanout.engine.batch import columns as spelled
+from fanout.engine.batch import columns
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
 from fanout.lanes.account_limits import (
     USED_TODAY,
     Day,
+    as_arrays,
     business_hours,
-    columns,
     day_of,
     pace_settings,
     pace_state,
@@ -72,7 +72,7 @@ class LaneRun:
     attempted: bool
     follow_up: bool = False
     # The account's queue of follow-ups is long: they wait longer between sends.
-    pressed: bool = False
+    under_backpressure: bool = False
     # Of Message 2: the run with Message 1.
     answers: int | None = None
     is_test: bool = False
@@ -189,7 +189,7 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             if cap is not None:
                 capped.append(day_of(row["account_id"], row["channel"], action, lane.account.day))
     if capped:
-        for used in await ledger.read(USED_TODAY, columns(capped)):
+        for used in await ledger.read(USED_TODAY, as_arrays(capped)):
             facts = lanes[used["account_id"]].account.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
@@ -312,13 +312,13 @@ class Wanted(NamedTuple):
 
 async def next_targets(ledger: Ledger, wanted: list[Wanted]) -> list[list[Target]]:
     targets: list[list[Target]] = [[] for _ in wanted]
-    for row in await ledger.read(sql.TARGETS, spelled(wanted)):
+    for row in await ledger.read(sql.TARGETS, columns(wanted)):
         n = row["n"] - 1
         targets[n].append(target(row, wanted[n].follow_up))
     return targets
 
 
-class Owed(NamedTuple):
+class Remaining(NamedTuple):
     """What is left of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
 
     run: int
@@ -326,8 +326,8 @@ class Owed(NamedTuple):
     no_new_chats: bool
 
 
-async def next_retries(ledger: Ledger, lanes: list[Owed]) -> list[Row]:
-    return await ledger.read(sql.NEXT_RETRY, spelled(lanes))
+async def next_retries(ledger: Ledger, lanes: list[Remaining]) -> list[Row]:
+    return await ledger.read(sql.NEXT_RETRY, columns(lanes))
 
 
 def target(row: Row, follow_up: bool) -> Target:
@@ -343,9 +343,9 @@ def target(row: Row, follow_up: bool) -> Target:
     )
 
 
-async def under_pressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
+async def under_backpressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
     """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
     limits = account_limits.queue_limits()
     rows = await ledger.read(account_limits.QUEUED, account_limits.up_to_threshold(accounts, limits))
     queued = {row["id"]: row["n"] for row in rows}
-    return [limits.pressed(queued[account_id]) for account_id in accounts]
+    return [limits.above_threshold(queued[account_id]) for account_id in accounts]

@@ -37,7 +37,7 @@ class Outbox:
         self._results: list[Result] = []
         self._stops: deque[Stop] = deque()
         self._waiting: Counter[int] = Counter()  # of both, by account
-        # Of what was written: runs to be judged again, and accounts to be poked.
+        # Of what was written: runs to be judged again, and accounts to be woken.
         self.changed_runs: set[int] = set()
         self.changed_accounts: set[int] = set()
 

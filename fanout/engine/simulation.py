@@ -297,12 +297,12 @@ class _SimulatedLedger(Ledger):
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         self.world.reads += 1
         if statement is sql.NEXT_RETRY:
-            await self.settled()
+            await self.flushed()
         return await super().read(statement, parameters)
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[WriteAll]:
-        await self.settled()
+        await self.flushed()
         async with super().together() as write:
             yield write
 

@@ -1,10 +1,12 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
+from fanout.database import lock_in_order
 from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT
-from fanout.models.run import Run, in_sql
+from fanout.models.run import Run, in_sql, lane_order
 from fanout.runs import texts
-from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
+from fanout.runs.follow_ups import COUNTED, LOCK_PEOPLE
 from fanout.runs.transitions import START
+from reminders.models import Recipient
 from reminders.suppressions import SUPPRESS_ALL
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
@@ -30,7 +32,7 @@ SESSION = (
 
 # First in every batch: counters change under these locks, and two sessions that share runs never wait for each other
 # in a circle.
-LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+LOCK_RUNS = lock_in_order("fanout_run", "id", "%s::bigint[]")
 
 # After a lock could not be had in time: which of these runs somebody else has locked.
 LOCKED_RUNS = """
@@ -39,43 +41,67 @@ SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) AND id NOT IN (SELECT id FROM
 """
 
 # Before a batch writes to lanes twice: everybody locks them in the order of their accounts.
-LOCK_LANE_STATES = (
-    "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%s::bigint[]) ORDER BY account_id FOR NO KEY UPDATE"
-)
+LOCK_LANE_STATES = lock_in_order("fanout_lanestate", "account_id", "%s::bigint[]")
 
-# A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane), the part
-# that is next, the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend,
-# suppress and hold thus take effect at the very next claim.
+# --- the claim ------------------------------------------------------------------------------------------
 #
-# The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
-# met every running run with every claim.
+# A claim is granted only while everything it rests on still holds, so that pause, cancel, suspend, suppress and hold
+# take effect at the very next claim. The conditions speak of a claim c, its target t, the target's recipient p and its
+# run r. NEW_CHAT is the only one that stands elsewhere (fanout/lanes/new_chats.py): the budget of new chats is counted
+# with it.
 #
-# So is the target's own status: a plain comparison fits the index of what is pending, and while the statistics do not
-# know a run that was frozen a moment ago, the planner took that index to be empty and met all of it with every claim.
+# They are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and met every
+# running run with every claim.
+
+# A plain comparison fits the index of pending targets. While the statistics do not know a run that was frozen a moment
+# ago, the planner took that index to be empty and met all of it with every claim.
 PENDING = "(SELECT t.status) = 'pending'"
+
+# `rules.follow_ups.refusal`: true where it has nothing to say. A cooldown that has expired counts as cleared.
+MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follow_up OR
+              CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
+                   ELSE p.cooldown_until <= c.at
+                        AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""
+
+# Attempts are counted when they have gone out, so a person gets one follow-up at a time: of several at once, all would
+# find the attempts as they were. A follow-up of which an earlier part was sent goes on.
+ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
+      SELECT FROM reminders_recipient q JOIN fanout_runtarget o ON o.recipient_id = q.id
+       WHERE q.address = t.address AND o.id <> t.id
+         AND (o.status = 'sending' OR (o.status = 'pending' AND o.parts_sent > 0))
+         AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
+                FROM fanout_run r WHERE r.id = o.run_id)))"""
+
 CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::int[])
     AS c(id, account_id, epoch, at, part)
+ -- the target still waits for this part, from this account
  WHERE t.id = c.id AND t.account_id = c.account_id AND {PENDING} AND t.parts_sent = c.part
+   -- this session drives the lane, and new chats are not held
    AND (SELECT l.epoch = c.epoch
                AND CASE WHEN l.new_chats_after > c.at
                         THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
                         ELSE true END
           FROM fanout_lanestate l WHERE l.account_id = c.account_id)
+   -- the account may send
    AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
+   -- the run may send, its window is open, and the person may get it
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
                AND (SELECT {MAY_GET}
                       FROM reminders_recipient p WHERE p.id = t.recipient_id)
                AND CASE WHEN r.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
           FROM fanout_run r WHERE r.id = t.run_id)
+   -- the address is not suppressed, and Message 2 is not too late
    AND NOT EXISTS (SELECT FROM reminders_suppression s
                     WHERE s.address = t.address AND (s.expires_at IS NULL OR s.expires_at > c.at))
    AND (t.expires_at IS NULL OR t.expires_at > c.at)
 RETURNING t.id
 """
+
+# --- results --------------------------------------------------------------------------------------------
 
 # What the provider did stands, also when the lane has changed hands: a result is accepted when it fits
 # the claim it belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
@@ -130,7 +156,7 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.
  WHERE t.id = s.id AND {PENDING}
 """
 
-# A break that a provider asked for, where the lane has another holder by now: that one reads it when it is poked. It is
+# A break that a provider asked for, where the lane has another holder by now: that one reads it when it is woken. It is
 # never shortened.
 HOLD_LANES = """
 UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), probing = true
@@ -226,11 +252,11 @@ RETURNING account_id
 """
 
 # Before RESCUE, as everybody locks runs. In flight is what its lanes had at once, however large the runs are.
-LOCK_IN_FLIGHT = """
-SELECT 1 FROM fanout_run
- WHERE id = ANY(ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'))
- ORDER BY id FOR NO KEY UPDATE
-"""
+LOCK_IN_FLIGHT = lock_in_order(
+    "fanout_run",
+    "id",
+    "ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending')",
+)
 
 # Lanes that cannot be rescued at this moment, because somebody else has locked a run of theirs.
 BEHIND_LOCKED_RUNS = """
@@ -318,7 +344,7 @@ SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
 """
 
 # Four times a second for every lane at hand, so only those come back for which something changed.
-POKES = """
+CHANGED_LANES = """
 SELECT l.account_id, l.poke, l.epoch
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, poke, epoch)
   JOIN fanout_lanestate l ON l.account_id = mine.account_id
@@ -341,8 +367,7 @@ SELECT r.* FROM fanout_run r
  WHERE r.id IN (SELECT live.id FROM unnest(%(accounts)s::bigint[]) AS a(id)
                  CROSS JOIN LATERAL (SELECT l.id FROM fanout_run l WHERE l.status IN {in_sql(Run.LIVE)}
                                                                     AND l.lanes && ARRAY[a.id]) AS live)
- -- whoever waits for a test comes first, then whoever replied
- ORDER BY NOT r.is_test, r.answers_id IS NULL, r.scheduled_for, r.id
+ ORDER BY {lane_order("r")}
 """
 
 # The next targets of many lanes, each of one run: `w` says what each wants, and `n` which of them a row is for.
@@ -379,14 +404,14 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.stat
 
 # What is left of a run when nothing was fetched: whether anything, whether any of it is not held as a new chat, and
 # when the first of that may be tried again.
-OWED = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
+REMAINING = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
 FREE = f"""CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
                   ELSE true END"""
 NEXT_RETRY = f"""
-SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED}) AS pending,
-       EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED} AND {FREE}) AS free,
+SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {REMAINING}) AS pending,
+       EXISTS (SELECT FROM fanout_runtarget t WHERE {REMAINING} AND {FREE}) AS free,
        (SELECT min(t.next_attempt_at) FROM fanout_runtarget t
-         WHERE {OWED} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
+         WHERE {REMAINING} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
   FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
  ORDER BY w.n
 """

@@ -47,7 +47,7 @@ def day_of(account_id: int, channel_key: str, action: str, bounds: tuple[datetim
     return account_id, action, counted, *bounds
 
 
-def columns(days: Sequence[Day]) -> list[list[Any]]:
+def as_arrays(days: Sequence[Day]) -> list[list[Any]]:
     """The days as the arrays that USED_TODAY takes."""
     return [list(column) for column in zip(*days)]
 
@@ -87,7 +87,7 @@ def used_on(days: Sequence[Day]) -> dict[tuple[int, str], int]:
     if not days:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(USED_TODAY, columns(days))
+        cursor.execute(USED_TODAY, as_arrays(days))
         return {(account_id, action): int(used) for account_id, action, used in cursor.fetchall()}
 
 
@@ -162,9 +162,9 @@ def up_to_threshold(accounts: Collection[int], limits: QueueLimits) -> dict[str,
     return {"accounts": list(accounts), "most": limits.threshold + 1}
 
 
-def under_pressure(account: int) -> bool:
+def under_backpressure(account: int) -> bool:
     limits = queue_limits()
-    return any(limits.pressed(row["n"]) for row in execute(QUEUED, up_to_threshold([account], limits)))
+    return any(limits.above_threshold(row["n"]) for row in execute(QUEUED, up_to_threshold([account], limits)))
 
 
 def lock_queues(accounts: Collection[int]) -> None:

@@ -1,5 +1,5 @@
 """Adding and changing accounts, for the admin and the shell alike: checked, saved, noted in the timeline, and the
-lane is poked."""
+lane is woken."""
 
 from __future__ import annotations
 

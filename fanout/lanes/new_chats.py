@@ -187,7 +187,7 @@ def known_addresses(account_id: int, addresses: Collection[str]) -> set[str]:
     return set(chats.values_list("address", flat=True))
 
 
-def of_all(new: int, targets: int) -> int:
+def scaled_to_all(new: int, targets: int) -> int:
     """What was counted among the first of so many targets, as a number of all of them."""
     return new * targets // min(targets, MOST_LOOKED_AT) if targets else 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from fanout.database import Statement, execute
+from fanout.database import Statement, execute, lock_in_order
 
 # Nothing is written with a later moment than this: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
@@ -27,22 +27,22 @@ PROBE = f"{WAKE.rstrip()},\n       probing = true, sample = '', sample_run = NUL
 
 
 def wake_lanes(accounts: Iterable[int], now: datetime) -> None:
-    """In the caller's transaction: the lane sees the poke together with what it is about."""
+    """In the caller's transaction: the lane is woken together with the change it must see."""
     execute(*wake_statement(accounts, now))
 
 
 def wake_lanes_at(due: Mapping[int, datetime], now: datetime) -> None:
     """Each account for its own moment. Their rows stay locked until the caller's transaction ends, and drivers wait for
-    them: whoever does much in it pokes once, last."""
+    them: a long transaction wakes lanes once, at its end."""
     if due:
         execute(WAKE, _parameters(due, now, probing=False))
 
 
-LOCK_LANES = "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) ORDER BY account_id FOR NO KEY UPDATE"
+LOCK_LANES = lock_in_order("fanout_lanestate", "account_id", "%(accounts)s")
 
 
 def lock_lanes(accounts: Iterable[int]) -> None:
-    """Before several pokes in one transaction: everybody locks lanes last, in the order of their accounts."""
+    """Lock lanes in the order of their accounts, before waking several of them in one transaction."""
     execute(LOCK_LANES, {"accounts": list(accounts)})
 
 
@@ -51,7 +51,7 @@ def wake_statement(accounts: Iterable[int], now: datetime) -> Statement:
 
 
 def probe_statement(accounts: Iterable[int], now: datetime) -> Statement:
-    """After trouble: a poke, and the next message is a single trial."""
+    """Return the statement that wakes lanes after trouble: the next message is a single trial."""
     return PROBE, _parameters(dict.fromkeys(accounts, now), now, probing=True)
 
 

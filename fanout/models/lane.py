@@ -40,7 +40,7 @@ class LaneState(models.Model):
     new_chat_refusals = models.PositiveSmallIntegerField(default=0, db_default=0)
 
     crashes = models.PositiveIntegerField(default=0)
-    # The last claim, result or poke: a lane that should send and stands still is noticed (fanout.ops.stalls).
+    # The last claim, result or waking: a lane that should send and stands still is noticed (fanout.ops.stalls).
     progress_at = models.DateTimeField(null=True, blank=True)
     why = models.CharField(max_length=300, blank=True)
 

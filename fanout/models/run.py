@@ -12,12 +12,21 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Q, Value
+from django.db.models.lookups import IsNull
 
 from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.models import Account, Owned
 from reminders.models import Recipient, Reminder
 from reminders.window import Window
+
+#: The order in which a lane takes its runs, for the ORM: first a test, whose author waits for it, then Message 2.
+LANE_ORDER = ("-is_test", IsNull(F("answers"), True), "scheduled_for", "pk")
+
+
+def lane_order(run: str) -> str:
+    """Return LANE_ORDER as SQL, for a run with this alias."""
+    return f"NOT {run}.is_test, {run}.answers_id IS NULL, {run}.scheduled_for, {run}.id"
 
 
 class PauseReason(models.TextChoices):

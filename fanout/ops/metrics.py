@@ -255,7 +255,7 @@ def _follow_ups(now: datetime) -> Iterator[Metric]:
     yield _gauge("follow_up_queue", "Follow-ups that wait in an account's queue.", ACCOUNT, sizes)
     shares = [(account, n / limits.full) for account, n in sizes]
     yield _gauge("follow_up_queue_share", "The same as a share of BOT_QUEUE_MAX.", ACCOUNT, shares)
-    pressed = [(account, float(limits.pressed(n))) for account, n in sizes]
+    pressed = [(account, float(limits.above_threshold(n))) for account, n in sizes]
     yield _gauge("backpressure", "1 where more follow-ups wait than BOT_BACKPRESSURE_THRESHOLD.", ACCOUNT, pressed)
 
 

@@ -11,6 +11,7 @@ from fanout.database import Row, carry_out, execute
 from fanout.lanes.telling import add_event, tell
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event
+from fanout.models.run import lane_order
 from fanout.runs import texts
 from fanout.runs.transitions import LIVE
 
@@ -30,12 +31,11 @@ SHOULD_SEND = f"""(r.status = 'running' AND r.started_at < %(before)s
                  OR r.status = 'waiting' AND r.waiting_until < %(before)s)"""
 
 # A recipient whom an earlier run of the lane owes something first, such as a retry: nothing overtakes (sql.TARGETS).
-ORDER = "(NOT {0}.is_test, {0}.answers_id IS NULL, {0}.scheduled_for, {0}.id)"
 OWED_FIRST = f"""EXISTS (
                  SELECT FROM fanout_run b JOIN fanout_runtarget e ON e.run_id = b.id AND e.recipient_id = t.recipient_id
                   WHERE e.status IN ('pending', 'sending') AND b.id <> r.id
                     AND (b.id = r.answers_id OR (b.status IN {LIVE} AND b.lanes @> ARRAY[l.account_id]
-                                                 AND {ORDER.format("b")} < {ORDER.format("r")})))"""
+                                                 AND ({lane_order("b")}) < ({lane_order("r")}))))"""
 
 # Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
 STALLED = f"""

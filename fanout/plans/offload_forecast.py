@@ -10,7 +10,7 @@ from datetime import datetime
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.new_chats import new_among, of_all
+from fanout.lanes.new_chats import new_among, scaled_to_all
 from fanout.models import Run
 from fanout.plans.forecast import Forecast, Reader, of_lanes
 from fanout.plans.lane_work import LaneWork
@@ -50,7 +50,7 @@ def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tupl
     if not plan.new_chats.limited(now):
         return (moved,)
     persons = targets.filter(recipient__kind=PERSON)
-    return moved.split(of_all(new_among(persons, account.pk), persons.count()))
+    return moved.split(scaled_to_all(new_among(persons, account.pk), persons.count()))
 
 
 def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:

@@ -162,7 +162,7 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     for run_id, account_id in owed | to_come:
         targets, had = owed.get((run_id, account_id), (0, 0))
         more, more_new = to_come.get((run_id, account_id), (0, 0))
-        first = new_chats.of_all(new.get((run_id, account_id), 0), targets)
+        first = new_chats.scaled_to_all(new.get((run_id, account_id), 0), targets)
         queued = _queued(runs[run_id], targets + more, had)
         queues.setdefault(account_id, []).extend(queued.split(first + more_new))
     for queue in queues.values():
@@ -196,7 +196,7 @@ def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, 
     """How many new chats an account begins, where so many of the persons are new to it and others share them."""
     persons = kinds.get(PERSON, 0)
     mine = shares({PERSON: persons}, senders)[senders.index(account)]
-    return math.ceil(new_chats.of_all(new, persons) * mine / persons) if mine else 0
+    return math.ceil(new_chats.scaled_to_all(new, persons) * mine / persons) if mine else 0
 
 
 ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
@@ -206,7 +206,7 @@ def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime
     """How many of the targets that are left are new chats; only where those have limits."""
     limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
-    return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
+    return {pair: new_chats.scaled_to_all(new, left[pair]) for pair, new in counted.items()}
 
 
 def uncopied(run: Run) -> QuerySet[ReminderTarget]:

@@ -1,6 +1,6 @@
 """Who may get a follow-up, and what a person's state is after an attempt, a reply or the end of a cooldown. Pure.
 
-Attempts are follow-ups that went out and had no reply, whoever sent them. `MAY_GET` and `COUNT` in
+Attempts are follow-ups that went out and had no reply, from any account. `MAY_GET` in `fanout.engine.sql`, `COUNTED` in
 `fanout.runs.follow_ups` and `END_WAITING` in `fanout.inbound.replies` say the same in SQL; tests compare them.
 """
 
@@ -117,7 +117,7 @@ class QueueLimits:
     threshold: int = 200
     full: int = 5_000
 
-    def pressed(self, queued: int) -> bool:
+    def above_threshold(self, queued: int) -> bool:
         return queued > self.threshold
 
 
@@ -125,7 +125,7 @@ def not_admitted(queued: int, urgency: str, limits: QueueLimits) -> str:
     """Why one more follow-up may not join the account's queue of so many; empty: it may."""
     if queued >= limits.full:
         return f"queue_full_{limits.full}"
-    if limits.pressed(queued) and urgency != URGENT:
+    if limits.above_threshold(queued) and urgency != URGENT:
         return f"backpressure_{limits.threshold}"
     return ""
 

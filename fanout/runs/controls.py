@@ -1,6 +1,6 @@
 """What operators do with a run: fire, pause, resume, widen, cancel, archive.
 
-Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes
+Each control checks ownership, changes state by one conditional update, wakes the lanes concerned and writes
 who did it, all in one transaction. It answers with a sentence, also when nothing was changed.
 """
 

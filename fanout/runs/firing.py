@@ -16,7 +16,7 @@ from django_q.tasks import async_task
 from accounts.models import Account
 from fanout.database import carry_out, execute
 from fanout.lanes import account_limits
-from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
+from fanout.lanes.new_chats import new_recipients, pending_new_chats, scaled_to_all
 from fanout.lanes.telling import tell_of_reminder
 from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Event, Run, RunTarget
@@ -57,7 +57,7 @@ class Together:
     """What the firings of one transaction share."""
 
     plans: Plans = field(default_factory=dict)  # what was read of accounts already
-    due: dict[int, datetime] = field(default_factory=dict)  # lanes to poke at the end, each for its first moment
+    due: dict[int, datetime] = field(default_factory=dict)  # lanes to wake at the end, each for its first moment
 
     def note_due(self, lanes: Iterable[int], at: datetime) -> None:
         self.due |= {lane: min(at, self.due.get(lane, at)) for lane in lanes}
@@ -242,7 +242,7 @@ def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: 
 def _make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
-    """The same in the caller's transaction; the lanes are poked at its end."""
+    """The same in the caller's transaction; the lanes are woken at its end."""
     skip = skip or reason_to_skip(reminder)
     try:
         with transaction.atomic():
@@ -260,7 +260,7 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 
 
 def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
-    """Freeze the targets with their plan and note the lanes to poke; where the window is over, fail at once. A large
+    """Freeze the targets with their plan and note the lanes to wake; where the window is over, fail at once. A large
     run only begins here: see `preparing`."""
     if reminder.targets.count() > LARGE:
         run.status = Run.Status.PREPARING
@@ -335,7 +335,7 @@ def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
     pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
     targets = dict(pending.values_list("account_id").annotate(n=Count("pk")))
     new = pending_new_chats([(run.pk, account) for account in targets if account in limited])
-    return {account: Copied(n, of_all(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
+    return {account: Copied(n, scaled_to_all(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
 
 
 def reason_to_skip(reminder: Reminder) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from fanout.database import Row, Statement, Steps
+from fanout.database import Row, Statement, Steps, lock_in_order
 from fanout.lanes.telling import AUDIENCE, add_event
 from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.models.run import PauseReason, Run, in_sql, window_of
@@ -26,7 +26,7 @@ VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THE
 
 NOTE_LENGTH = 200
 # Before several of them change in one transaction, and before their targets: everybody locks runs first, by their ids.
-LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
+LOCK = lock_in_order("fanout_run", "id", "%(runs)s")
 
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
 CHUNK = 5_000
@@ -72,7 +72,7 @@ UPDATE fanout_run r
 
 
 def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
-    """Name the accounts as lanes of the run and poke them, in the transaction that gives them something to send: a
+    """Name the accounts as lanes of the run and wake them, in the transaction that gives them something to send: a
     resume in between would not know of them. The caller has locked the run."""
     yield ADD_LANES, {"run": run, "accounts": accounts}
     yield wake_statement(accounts, now)

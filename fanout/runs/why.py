@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from django.db.models.lookups import IsNull
 
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -19,6 +18,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.account_limits import business_hours, pace_settings, pace_state
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.models import Driver, PauseReason, Run, RunTarget
+from fanout.models.run import LANE_ORDER
 from fanout.plans.in_front import behind
 from fanout.plans.run_forecast import forecast_run
 from fanout.rules import gates, liveness
@@ -138,7 +138,9 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
     """The part of the pace that sets the next slot."""
-    bucket = next_slot(PaceState(tat=pace.tat, slow_factor=pace.slow_factor), settings, LONG_AGO)
+    bucket = next_slot(
+        PaceState(theoretical_arrival=pace.theoretical_arrival, slow_factor=pace.slow_factor), settings, LONG_AGO
+    )
     if pace.next_send_at is not None and pace.next_send_at > bucket:
         if settings.batch_size and pace.batch_sent == 0:
             return f"pause of {settings.batch_pause:g} s after {settings.batch_size} messages"
@@ -248,7 +250,7 @@ def _live_runs(account: Account) -> QuerySet[Run]:
         Run.objects.filter(Q(status__in=Run.LIVE) | Q(status=Run.Status.PAUSED, resume_at__isnull=False))
         .filter(lanes__contains=[account.pk])
         .annotate(ready=Exists(ready))
-        .order_by("-is_test", IsNull(F("answers"), True), "scheduled_for", "pk")
+        .order_by(*LANE_ORDER)
     )
 
 
@@ -279,7 +281,7 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
 def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    pressed = run.follow_up and account_limits.under_pressure(account.pk)
+    pressed = run.follow_up and account_limits.under_backpressure(account.pk)
     queued_above = account_limits.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)

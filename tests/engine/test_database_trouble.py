@@ -118,7 +118,7 @@ def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypa
 
     async def a_second(one: Driver) -> None:
         await asyncio.sleep(1)
-        monkeypatch.setattr(Driver, "_until_landed", broken)
+        monkeypatch.setattr(Driver, "_until_lanes_ended", broken)
 
     drive_while(stage, a_second)
     assert fresh(run).sending == run.unconfirmed == 0
@@ -315,7 +315,7 @@ def test_a_driver_beats_while_it_waits_for_a_look_up(stage: Stage, monkeypatch: 
         await beat(self)
 
     async def slowly(self: Ledger, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
-        if statement == sql.POKES:
+        if statement == sql.CHANGED_LANES:
             await asyncio.sleep(7)
         return await read(self, statement, parameters)
 

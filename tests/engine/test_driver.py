@@ -82,7 +82,7 @@ class Books:
     async def locked_runs(self) -> set[int]:
         return self.locked
 
-    async def settled(self) -> None:
+    async def flushed(self) -> None:
         self.settles += 1
 
     def start(self) -> None:
@@ -144,14 +144,14 @@ class FakeLane:
         self.dispatcher = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
         self.account = SimpleNamespace(epoch=epoch, poke=poke)
         self.stopping = False
-        self.pokes = 0
+        self.reloads = 0
         self.ends: Sleep | BaseException = Sleep(NOW)
 
     def stop(self) -> None:
         self.stopping = True
 
-    def poke(self) -> None:
-        self.pokes += 1
+    def reload_soon(self) -> None:
+        self.reloads += 1
 
     async def drive(self) -> Sleep:
         if isinstance(self.ends, BaseException):
@@ -356,7 +356,7 @@ def test_whatever_goes_wrong_in_handing_over_the_calls_land() -> None:
             stage.books.answers[sql.BEAT] = error
             stage.driver.beaten = float("-inf")
             await stage.driver._hand_over()
-            assert (task in stage.driver.landing, task.cancelling(), stage.driver.tasks) == (True, 0, {})
+            assert (task in stage.driver.unfinished, task.cancelling(), stage.driver.tasks) == (True, 0, {})
         assert stage.books.stopped == 2
 
     play(work)
@@ -379,14 +379,14 @@ def test_of_a_lost_connection_only_uploads_are_ended() -> None:
         sending, uploading = held_by(stage.driver, one, other)
         gone = stage.driver.tasks[3] = asyncio.create_task(asyncio.sleep(5))  # its lane was dropped already
         stage.driver.leaving.append((one, Sleep(NOW), None))
-        stage.driver._let_land()
+        stage.driver._leave_unfinished()
         assert [task.cancelling() for task in (sending, uploading, gone)] == [0, 1, 0]
         assert (stage.driver.tasks, stage.driver.lanes, stage.driver.leaving) == ({}, {}, [])
-        assert stage.driver.landing == {sending: 1, uploading: 2, gone: 3}
+        assert stage.driver.unfinished == {sending: 1, uploading: 2, gone: 3}
         await moment()
-        assert stage.driver.landing == {sending: 1, gone: 3}  # what has ended is waited for no more
+        assert stage.driver.unfinished == {sending: 1, gone: 3}  # what has ended is waited for no more
         await stage.clock.sleep(6)
-        assert stage.driver.landing == {sending: 1}
+        assert stage.driver.unfinished == {sending: 1}
 
     play(work)
 
@@ -394,10 +394,10 @@ def test_of_a_lost_connection_only_uploads_are_ended() -> None:
 def test_a_slice_ends_when_what_has_to_land_has_landed() -> None:
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.LOCK_SLOT] = []
-        stage.driver.landing = {asyncio.create_task(asyncio.sleep(5)): 1, asyncio.create_task(asyncio.sleep(9)): 2}
+        stage.driver.unfinished = {asyncio.create_task(asyncio.sleep(5)): 1, asyncio.create_task(asyncio.sleep(9)): 2}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9
-        stage.driver.landing = {asyncio.create_task(asyncio.sleep(10_000)): 1}
+        stage.driver.unfinished = {asyncio.create_task(asyncio.sleep(10_000)): 1}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9 + GIVE_UP_AFTER
 
@@ -479,8 +479,8 @@ def test_late_results_judge_their_runs_again_and_poke_their_lanes(monkeypatch: p
         stage.driver.outbox.put_stop(Stop(3, SUSPENDED, NOW))
         written = await stage.driver._write_late()
         assert [one.target_id for one in written] == [1, 2, 4]
-        ((_, poked),) = stage.books.asked
-        assert sorted(next(value for value in poked.values() if isinstance(value, list))) == [3, 7, 8]
+        ((_, woken),) = stage.books.asked
+        assert sorted(next(value for value in woken.values() if isinstance(value, list))) == [3, 7, 8]
         assert [stop.account_id for stop in stopped] == [3]
         stage.books.asked.clear()
         assert await stage.driver._write_late() == []
@@ -547,7 +547,7 @@ def test_a_lane_that_does_not_end_is_given_up(
     async def work(stage: Stages) -> None:
         stage.driver.stopping = stopping
         (task,) = held_by(stage.driver, lane(5, **fields))
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(given_up_after, abs=0.6)
         await moment()
         assert task.cancelled()
@@ -565,7 +565,7 @@ def test_lanes_that_the_database_does_not_take_back_are_left_with_the_connection
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
         stage.driver.leaving.append((lane(1), Sleep(NOW), None))
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(GIVE_UP_AFTER, abs=0.6)
 
     play(work)
@@ -575,7 +575,7 @@ def test_nobody_waits_for_lanes_of_a_lost_connection() -> None:
     async def work(stage: Stages) -> None:
         held_by(stage.driver, lane(1, busy=True))
         asyncio.get_running_loop().call_later(2, stage.books.lost.set)
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(2, abs=0.5)
         assert list(stage.driver.tasks) == [1]
 
@@ -588,7 +588,7 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
         held_by(stage.driver, lane(1, busy=True))
         stage.driver.leaving.append((other, Sleep(NOW), None))
         asyncio.get_running_loop().call_later(4, stage.driver.tasks.pop, 1)
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         (left,) = stage.books.parameters(sql.LEAVE_LANES)
         assert left[0] == [2]
         assert stage.clock.monotonic() == pytest.approx(4, abs=0.5)
@@ -602,11 +602,11 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
 def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.lanes[1] = lane(1)
-        for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.POKES):
+        for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES):
             stage.books.answers[statement] = psycopg.errors.DeadlockDetected("a circle")
         stage.driver.leaving.append((lane(2), Sleep(NOW), None))
         await stage.driver.tick()
-        assert {sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.POKES, sql.DUE_LANES} <= {
+        assert {sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES, sql.DUE_LANES} <= {
             s for s, _ in stage.books.asked
         }
         assert (stage.driver.ticks, len(stage.driver.leaving)) == (1, 1)
@@ -650,8 +650,8 @@ def test_a_run_that_could_not_be_judged_is_judged_at_the_next_try(monkeypatch: p
         assert (len(stage.driver.outbox), bool(stage.driver.outbox)) == (0, True)
         await stage.driver._write_late()
         assert judged == [5, 6, 6]
-        (poked,) = stage.books.parameters(WAKE)
-        assert (poked["accounts"], bool(stage.driver.outbox)) == ([1, 2], False)
+        (woken,) = stage.books.parameters(WAKE)
+        assert (woken["accounts"], bool(stage.driver.outbox)) == ([1, 2], False)
 
     monkeypatch.setattr(closing, "rejudge", rejudge)
     play(work)
@@ -739,18 +739,18 @@ def test_lanes_are_told_what_changed() -> None:
     async def work(stage: Stages) -> None:
         await stage.driver._notice()
         assert stage.books.asked == []  # nobody is there to be told
-        same, poked, taken = lane(1), lane(2), lane(3)
-        held_by(stage.driver, same, poked, taken, tasks=False)
-        stage.books.answers[sql.POKES] = [
+        same, woken, taken = lane(1), lane(2), lane(3)
+        held_by(stage.driver, same, woken, taken, tasks=False)
+        stage.books.answers[sql.CHANGED_LANES] = [
             {"account_id": 1, "epoch": 1, "poke": 1},
             {"account_id": 2, "epoch": 1, "poke": 2},
             {"account_id": 3, "epoch": 2, "poke": 2},
             {"account_id": 9, "epoch": 2, "poke": 2},  # left meanwhile
         ]
         await stage.driver._notice()
-        told = [(one.stopping, cast("Any", one).pokes) for one in (same, poked, taken)]
+        told = [(one.stopping, cast("Any", one).reloads) for one in (same, woken, taken)]
         assert told == [(False, 0), (False, 1), (True, 0)]
-        assert stage.books.parameters(sql.POKES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
+        assert stage.books.parameters(sql.CHANGED_LANES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
 
     play(work)
 
@@ -806,7 +806,7 @@ def test_lanes_ahead_of_their_time_keep_no_place_from_those_that_are_due(
     async def work(stage: Stages) -> None:
         held_by(stage.driver, *map(lane, range(100, 100 + have)), tasks=False)
         rows = due(*range(now_due)) + due(*range(now_due, now_due + soon_due), seconds_ago=-1)
-        assert accounts(stage.driver._that_have_a_place(rows, NOW)) == [*range(places)]
+        assert accounts(stage.driver._within_room(rows, NOW)) == [*range(places)]
 
     play(work)
 
@@ -880,7 +880,7 @@ def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> Non
         stage.driver.outbox.put([result(1, account=1)])
         stage.driver.outbox.put_stop(Stop(2, AccountChange("suspended", "banned"), NOW))
         calling = asyncio.create_task(asyncio.sleep(5))
-        stage.driver.landing[calling] = 3
+        stage.driver.unfinished[calling] = 3
         stage.driver.lanes[4] = lane(4)
         stage.driver.wound_down.add(5)
         await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)

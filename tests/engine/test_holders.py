@@ -144,7 +144,7 @@ def test_a_session_of_another_database_is_nobody_here() -> None:
 def test_only_lanes_that_changed_come_back(poke: int, epoch: int, news: bool, mine: bool) -> None:
     account = LaneStateFactory.create(poke=poke, epoch=epoch).account_id
     LaneStateFactory.create(poke=9, epoch=9)  # somebody else's
-    changed = read(sql.POKES, ([account], [5], [EPOCH]))
+    changed = read(sql.CHANGED_LANES, ([account], [5], [EPOCH]))
     assert changed == [{"account_id": account, "poke": poke, "epoch": epoch}] * news
     assert read(sql.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine
 

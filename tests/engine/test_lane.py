@@ -422,4 +422,4 @@ def test_a_lane_is_taken_ahead_and_sends_in_the_second_it_is_due(stage: Stage) -
 def test_lanes_taken_ahead_keep_no_place_from_others(stage: Stage, due: int, soon: int, taken: int) -> None:
     driver = Driver(VirtualClock(MONDAY), stage.open_ledger, stage.transport, capacity=8, slice_seconds=40)
     rows = [{"due_at": MONDAY}] * due + [{"due_at": MONDAY + timedelta(seconds=2)}] * soon
-    assert len(driver._that_have_a_place(rows, MONDAY)) == taken
+    assert len(driver._within_room(rows, MONDAY)) == taken

@@ -139,7 +139,7 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
         with pytest.raises(LedgerLost):
             async with ledger.together():
                 pass
-        await ledger.settled()
+        await ledger.flushed()
         assert (await ledger.still_mine(1, EPOCH), await ledger.locked_runs()) == (False, set())
         assert (wire.asked, wire.commits) == ([], [])
 
@@ -189,20 +189,20 @@ def test_seconds_are_written_only_now_and_then() -> None:
 
 def test_settled_waits_for_what_is_being_written_and_for_what_waits() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
-        await ledger.settled()
+        await ledger.flushed()
         assert clock.monotonic() == 0
         wire.takes = 2.0
         ledger.start_run(1, 1, NOW)
         await moment()
         ledger.start_run(2, 2, NOW)
-        await ledger.settled()
+        await ledger.flushed()
         assert (clock.monotonic(), len(wire.commits)) == (4.0, 2)
         ledger.start_run(3, 3, NOW)
         await moment()
-        await ledger.settled()
+        await ledger.flushed()
         assert (clock.monotonic(), len(wire.commits)) == (6.0, 3)
         ledger.spent(4, "pacing", TIMES_EVERY)  # nobody was woken for it
-        await ledger.settled()
+        await ledger.flushed()
         assert wire.names()[-1] == ["times"]
 
     play(work)
@@ -216,9 +216,9 @@ def test_settled_says_whether_all_was_written(errors: list[Exception | None], al
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors = errors
         ledger.skip(1, 1, "suppressed", NOW)
-        assert await ledger.settled() is all_written
+        assert await ledger.flushed() is all_written
         ledger.skip(1, 1, "suppressed", NOW)
-        assert await ledger.settled() is True
+        assert await ledger.flushed() is True
 
     play(work)
 
@@ -271,7 +271,7 @@ def test_of_a_lost_connection_everything_is_kept_and_everybody_told() -> None:
         asking = asyncio.create_task(ledger.claim([claim(2, account=1)], lane_write(1)))
         await moment()
         ledger.hand_in(result(3), None, told.of(3))  # while that is being written
-        await ledger.settled()
+        await ledger.flushed()
         with pytest.raises(LedgerLost):
             await asking
         assert ledger.lost.is_set()
@@ -304,7 +304,7 @@ def test_one_entry_that_is_not_taken_takes_no_other_with_it(
         (answer,) = await asyncio.gather(ledger.claim([claim(3, account=2)], lane_write(2)), return_exceptions=True)
         assert granted in (str(answer), type(answer).__name__)
         assert clock.monotonic() == after  # a lane asks again at once: without a pause it would never rest
-        await ledger.settled()
+        await ledger.flushed()
         assert wire.names() == [["record", "claim", "pace"], ["record"], ["record"], ["claim", "pace"], *[["pace"]] * 2]
         assert (kept(ledger), told.heard, ledger.lost.is_set()) == (outbox, heard, False)
         assert [one.lesson for one in ledger.outbox._results] == [None] * len(outbox)  # the lane is ours and writes it
@@ -318,7 +318,7 @@ def test_beside_a_result_that_is_not_stored_no_claim_of_its_account_is_written(t
         wire.errors = [FULL, FULL]  # all together, and the result alone
         ledger.hand_in(result(1), None, lambda error: None)
         if not together:
-            await ledger.settled()
+            await ledger.flushed()
             wire.errors = []
         mine, theirs = await asyncio.gather(
             ledger.claim([claim(2)], lane_write(1)), ledger.claim([claim(3, account=2)], lane_write(2))
@@ -349,7 +349,7 @@ def test_a_connection_that_ends_while_entries_are_written_loses_none() -> None:
         wire.call = call  # type: ignore[method-assign]
         for target in (1, 2, 3):
             ledger.hand_in(result(target), None, told.of(target))
-        await ledger.settled()
+        await ledger.flushed()
         assert (ledger.lost.is_set(), kept(ledger)) == (True, [2, 3])
 
     play(work)

@@ -55,7 +55,7 @@ def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: i
 
     def give_back(run: LaneRun) -> None:
         gave.append(run)
-        dispatcher.open.places -= 1
+        dispatcher.open.in_flight -= 1
 
     dispatcher: Any = SimpleNamespace(
         account=SimpleNamespace(
@@ -63,10 +63,10 @@ def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: i
         ),
         open=SimpleNamespace(places=places),
         ready=lambda run, now: None,
-        give_places_back=give_back,
+        release_between_parts=give_back,
     )
     lane = Lane.__new__(Lane)
     lane.dispatcher, lane.runs = dispatcher, [other, wants]
 
-    assert lane._has_place(wants, MONDAY) is (given_back or places == 0)
+    assert lane._has_room(wants, MONDAY) is (given_back or places == 0)
     assert gave == ([other] if given_back else [])

@@ -10,7 +10,7 @@ import pytest
 from fanout.engine import loading, sql
 from fanout.engine.batch import array
 from fanout.engine.connection import Row
-from fanout.engine.loading import Owed, Target, Uploaded, Wanted
+from fanout.engine.loading import Remaining, Target, Uploaded, Wanted
 from fanout.models import KnownChat, Run, RunTarget
 from reminders.models import Suppression
 from tests.engine.ledgers import NOW, ledger_in_test, with_ledger
@@ -197,7 +197,7 @@ def test_a_target_comes_with_all_that_decides_about_it() -> None:
 
 
 def owed(of: RunTarget, no_new_chats: bool = False) -> tuple[bool, bool, datetime | None]:
-    asked = [Owed(of.run_id, of.account_id, no_new_chats)]
+    asked = [Remaining(of.run_id, of.account_id, no_new_chats)]
     (row,) = with_ledger(lambda ledger: loading.next_retries(ledger, asked))
     return row["pending"], row["free"], row["at"]
 
@@ -241,7 +241,7 @@ def test_what_is_held_as_a_new_chat_is_not_free(kind: str, held: bool, expected:
 
 def test_every_run_that_asks_has_its_answer_in_its_order() -> None:
     one, other = target(next_attempt_at=NOW), target(next_attempt_at=NOW + SECOND)
-    asked = [Owed(t.run_id, t.account_id, False) for t in (other, one)]
+    asked = [Remaining(t.run_id, t.account_id, False) for t in (other, one)]
     rows = with_ledger(lambda ledger: loading.next_retries(ledger, asked))
     assert [row["at"] for row in rows] == [NOW + SECOND, NOW]
 

@@ -282,7 +282,7 @@ def test_a_lane_that_cannot_be_told_does_not_stop_the_others() -> None:
         ledger = Ledger(FakeLink(), FakeLink())
         ledger.start()
         ledger.hand_in(result(11), None, lambda error: [][0])
-        await ledger.settled()
+        await ledger.flushed()
         await asyncio.wait_for(ledger.record(result(12)), timeout=5)
         await ledger.stop()
 

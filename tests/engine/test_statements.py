@@ -482,7 +482,9 @@ def test_the_pace_is_written_by_whoever_has_the_lane(epoch: int, delivered: bool
 
     async def leave(ledger: Any) -> None:
         ledger.leave_lane(
-            lane_write(lane.account_id, epoch, pace=PaceState(tat=LATER, batch_sent=4), delivered=delivered)
+            lane_write(
+                lane.account_id, epoch, pace=PaceState(theoretical_arrival=LATER, batch_sent=4), delivered=delivered
+            )
         )
 
     with_ledger(leave)

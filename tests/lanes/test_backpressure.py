@@ -45,6 +45,6 @@ def test_a_queue_is_what_is_pending_of_that_account_and_counted_up_to_a_limit() 
 def test_pressure_begins_above_the_threshold(settings: Any, pending: int, pressed: bool) -> None:
     settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX = 2, 5
     run = RunFactory.create(follow_up=True, status="running", targets={"pending": pending})
-    assert account_limits.under_pressure(run.account_id) is pressed
+    assert account_limits.under_backpressure(run.account_id) is pressed
     limits = account_limits.queue_limits()
     assert account_limits.up_to_threshold([7], limits) == {"accounts": [7], "most": 3}

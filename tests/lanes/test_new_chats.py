@@ -166,7 +166,7 @@ def test_new_among_and_the_addresses_that_are_known() -> None:
     ],
 )
 def test_what_is_true_of_the_first_is_true_of_the_rest(new: int, targets: int, all_of_them: int) -> None:
-    assert new_chats.of_all(new, targets) == all_of_them
+    assert new_chats.scaled_to_all(new, targets) == all_of_them
 
 
 @pytest.mark.parametrize(("knob", "budget"), [case(math.inf, None, id="no-limit"), (0.0, 0), (7.0, 7)])

@@ -10,16 +10,10 @@ from tests.mutants.changes import Mutant
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("fanout/engine/sql.py", "0x43*", "*", "the number of a lock space: any that nobody else uses is as good"),
     (
-        "fanout/engine/sql.py",
-        "id = ANY(%s::bigint[[]])",
+        "fanout/database.py",
+        "{key} = ANY({keys})",
         "*",
-        "LOCK_RUNS only takes locks earlier: without it batches may deadlock, and are then written one by one",
-    ),
-    (
-        "fanout/engine/sql.py",
-        "account_id = ANY(%s::bigint[[]])",
-        "*",
-        "LOCK_LANE_STATES only takes locks earlier, in the order of the accounts: the same is written without it",
+        "lock_in_order only takes locks earlier: without it batches may deadlock, and are then written one by one",
     ),
     ("fanout/rules/outcomes.py", "0.0", "False", "of seconds that nobody named: False counts as zero"),
     (
@@ -29,7 +23,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "how often a hold may double: before that it is as long as the longest, even if it began with a second",
     ),
     (
-        "fanout/runs/follow_ups.py",
+        "fanout/engine/sql.py",
         "o.id <> t.id",
         "(true OR*",
         "the target itself is pending without a part, and that is not under way",
@@ -71,18 +65,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "address = ANY(%s::text[[]])",
         "*",
         "LOCK_PEOPLE only takes locks earlier, in one order: what is changed afterwards is the same without it",
-    ),
-    (
-        "fanout/runs/transitions.py",
-        "id = ANY(%(runs)s)",
-        "*",
-        "LOCK only takes locks earlier, in one order: what is changed afterwards is the same without it",
-    ),
-    (
-        "fanout/lanes/wake.py",
-        "account_id = ANY(%(accounts)s)",
-        "*",
-        "LOCK only takes locks earlier, in one order: what is changed afterwards is the same without it",
     ),
     ("fanout/inbound/bounces.py", "now", "False", "the fallback for the type: what is unconfirmed was claimed"),
     ("reminders/window.py", " > ", " >= ", "the same hour was refused before"),

@@ -20,10 +20,10 @@ def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 
 def record_before_send(patch: pytest.MonkeyPatch) -> None:
-    async def deliver(self: Any, run: Any, target: Any, claim: Any, tat: Any) -> None:
+    async def deliver(self: Any, run: Any, target: Any, claim: Any, debt: Any) -> None:
         part = self._part(run, target)
         await self._settle(run, replace(target), part, claim, Sent("guessed"), 0)
-        await self._call(run, target, part, claim, tat)
+        await self._call(run, target, part, claim, debt)
 
     patch.setattr(Dispatcher, "_deliver", deliver)
 
