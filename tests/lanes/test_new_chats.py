@@ -11,7 +11,7 @@ import pytest
 from accounts.models import Account
 from fanout.database import execute
 from fanout.lanes import new_chats
-from fanout.lanes.new_chats import only_new_chats
+from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.new_chats import NewChatHold
 from reminders.models import Recipient
@@ -335,3 +335,37 @@ def test_a_chat_that_began_with_another_message_stays(run: Run) -> None:
     KnownChat.objects.create(account=run.account, address=target.address, begun_at=NOW - HOUR)
     new_chats.refused_late(target, HOUR, "too many", NOW)
     assert KnownChat.objects.filter(account=run.account, address=target.address).exists()
+
+
+STARTS, ENDS = NOW.replace(hour=0), NOW.replace(hour=0) + timedelta(days=1)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.django_db
+def test_which_new_chats_were_begun_today() -> None:
+    account, beside = (AccountFactory.create(timezone="UTC", new_chats_per_day=5) for _ in range(2))
+    begun = [STARTS, ENDS - SECOND, STARTS - SECOND, ENDS, None]
+    KnownChat.objects.bulk_create(
+        [KnownChat(account=account, address=f"+6010000000{n}", begun_at=at) for n, at in enumerate(begun)]
+        + [KnownChat(account=beside, address="+60100000009", begun_at=NOW)]
+    )
+    assert new_chats_now(account, NOW).begun == 2
+    run = RunFactory.create(account=account, status="running")
+    targets: list[dict[str, Any]] = [
+        {"status": "sending", "claimed_at": STARTS},
+        {"status": "unconfirmed", "claimed_at": ENDS - SECOND},
+        {"address": "+60100000009"},  # whom only the other account knows
+        {"claimed_at": STARTS - SECOND},
+        {"claimed_at": ENDS},
+        {"status": "failed"},
+        {"kind": "group"},
+        {"account": beside},
+        {"address": "+60100000004"},  # who wrote first
+    ]
+    for n, fields in enumerate(targets):
+        plain: dict[str, Any] = {"status": "sending", "claimed_at": NOW, "account": account}
+        given = plain | {"address": f"+6020000000{n}"} | fields
+        kind = given.pop("kind", "person")
+        (person,) = Recipient.objects.bulk_create([Recipient(owner=run.owner, kind=kind, address=given["address"])])
+        RunTarget.objects.create(run=run, recipient=person, position=n, **given)
+    assert new_chats_now(account, NOW).begun == 5

@@ -1,4 +1,4 @@
-"""What the cap is today, and how much of it is used."""
+"""An account's limits as stored: the cap of a day and how much of it is used, and its queue of follow-ups."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from accounts.models import Account
+from fanout.lanes import account_limits, tuning
 from fanout.lanes.account_limits import cap_on, cap_today, day_of, used_on, used_today
+from fanout.lanes.tuning import CAP, MOST_PER_DAY, NO_CAP, UNLIMITED
 from fanout.rules.gates import Cap
 from reminders.window import local_day_bounds
 from tests.factories import AccountFactory, ActivityFactory, DailyLimitFactory, RunFactory, RunTargetFactory
 
 TODAY = date(2026, 1, 5)
+pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 20, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 1, 5, 5, tzinfo=UTC)  # in New York
 
@@ -98,3 +102,92 @@ def test_the_cap_of_today_is_that_of_the_accounts_own_date(account: Account) -> 
     assert cap_today(account, "email", MIDNIGHT) == Cap(5, "warm-up")
     assert cap_today(account, "email", MIDNIGHT + timedelta(days=14)) == Cap(300, "account")
     assert cap_today(account, "email", MIDNIGHT + timedelta(days=14, seconds=-1)).source == "warm-up"
+
+
+case = pytest.param
+
+
+@pytest.mark.parametrize(
+    ("raw", "limit"),
+    [
+        case("0", 0, id="nothing"),
+        case("50", 50, id="some"),
+        case(str(MOST_PER_DAY), MOST_PER_DAY, id="the most"),
+        case(NO_CAP, UNLIMITED, id="no limit"),
+    ],
+)
+def test_a_daily_limit_is_read(raw: str, limit: float) -> None:
+    assert tuning._cap(f"{CAP}email", raw) == limit
+
+
+@pytest.mark.parametrize("raw", [str(MOST_PER_DAY + 1), "999999999", "9" * 5_000, "-1", "1.5", "²", "many", ""])
+def test_what_is_no_daily_limit_is_refused_in_a_sentence(raw: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        tuning._cap(f"{CAP}email", raw)
+    assert refused.value.messages == [
+        f"{CAP}email takes a whole number up to {MOST_PER_DAY} or {NO_CAP!r}, not {raw[:40]!r}."
+    ]
+
+
+STARTS, ENDS = NOW.replace(hour=0), NOW.replace(hour=0) + timedelta(days=1)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.django_db
+def test_what_is_used_of_today() -> None:
+    seat, beside = (AccountFactory.create(timezone="UTC", channel="unipile") for _ in range(2))
+    run = RunFactory.create(account=seat, action="message")
+    for at in (STARTS, NOW, ENDS - SECOND):
+        ActivityFactory.create(account=seat, at=at)
+    for fields in ({"at": STARTS - SECOND}, {"at": ENDS}, {"action": "inmail"}, {"outcome": "failed"}):
+        ActivityFactory.create(**{"account": seat, "at": NOW} | fields)
+    ActivityFactory.create(account=beside, at=NOW)
+    assert used_today(seat, "message", NOW) == 3
+    for status, at in (("sending", STARTS), ("unconfirmed", ENDS - SECOND)):
+        RunTargetFactory.create(run=run, status=status, claimed_at=at)
+    for status, at in (("sending", STARTS - SECOND), ("sending", ENDS), ("failed", NOW), ("pending", NOW)):
+        RunTargetFactory.create(run=run, status=status, claimed_at=at)
+    RunTargetFactory.create(run=run, status="sending", claimed_at=NOW, account=beside)
+    RunTargetFactory.create(
+        run=RunFactory.create(account=seat, action="connection_request"), status="sending", claimed_at=NOW
+    )
+    assert used_today(seat, "message", NOW) == 5
+
+
+WAITING = ("preparing", "queued", "running", "waiting", "paused")
+
+
+@pytest.mark.parametrize("status", [*WAITING, "skipped", "canceled"])
+@pytest.mark.parametrize("follow_up", [True, False])
+def test_which_runs_stand_in_the_queue(status: str, follow_up: bool) -> None:
+    reason = "operator" if status == "paused" else ""
+    run = RunFactory.create(status=status, pause_reason=reason, follow_up=follow_up, targets={"pending": 2})
+    assert account_limits.queued([run.account_id], 9) == {run.account_id: 2 if follow_up and status in WAITING else 0}
+
+
+@pytest.mark.parametrize("status", ["running", "paused", "preparing"])
+def test_what_an_account_stepped_aside_from_is_not_in_its_queue(status: str) -> None:
+    run = RunFactory.create(status=status, pause_reason="operator" if status == "paused" else "", follow_up=True)
+    aside = AccountFactory.create()
+    RunTargetFactory.create(run=run, account=aside)
+    assert account_limits.queued([aside.pk, run.account_id], 9) == {aside.pk: 0, run.account_id: 0}
+
+
+def test_a_queue_is_what_is_pending_of_that_account_and_counted_up_to_a_limit() -> None:
+    one, two = AccountFactory.create(), AccountFactory.create()
+    run = RunFactory.create(account=one, lanes=[one.pk, two.pk], follow_up=True, status="running")
+    for status in ("pending", "pending", "sending", "sent", "unconfirmed", "skipped"):
+        RunTargetFactory.create(run=run, account=one, status=status)
+    RunTargetFactory.create(run=run, account=two)
+    RunFactory.create(account=one, follow_up=True, status="queued", targets={"pending": 2})
+    assert account_limits.queued([one.pk, two.pk], 9) == {one.pk: 4, two.pk: 1}
+    assert account_limits.queued([one.pk, two.pk], 3) == {one.pk: 3, two.pk: 1}
+
+
+@pytest.mark.parametrize(("pending", "pressed"), [(1, False), (2, False), (3, True)])
+def test_pressure_begins_above_the_threshold(settings: Any, pending: int, pressed: bool) -> None:
+    settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX = 2, 5
+    run = RunFactory.create(follow_up=True, status="running", targets={"pending": pending})
+    assert account_limits.under_backpressure(run.account_id) is pressed
+    limits = account_limits.queue_limits()
+    assert account_limits.up_to_threshold([7], limits) == {"accounts": [7], "most": 3}

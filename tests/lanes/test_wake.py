@@ -1,4 +1,4 @@
-"""A lane is told that something changed."""
+"""Waking lanes: what a lane and its drivers see of it."""
 
 from __future__ import annotations
 
