@@ -93,19 +93,19 @@ class Dispatcher:
 
     def ready(self, run: LaneRun, now: datetime) -> Target | None:
         """A target between two parts whose next part may go."""
-        return next((t for t in run.continuing if t.ready_at is None or t.ready_at <= now), None)
+        return next((t for t in run.queue.between_parts if t.ready_at is None or t.ready_at <= now), None)
 
     def stop_run(self, run: LaneRun) -> None:
         """Nothing more of this run is claimed here."""
-        run.buffer.clear()
+        run.queue.buffer.clear()
         self.release_between_parts(run)
         run.over = True
 
     def release_between_parts(self, run: LaneRun) -> None:
         """Targets between two parts are pending like others, and go on at their next part when they are fetched."""
-        for target in run.continuing:
+        for target in run.queue.between_parts:
             self.open.remove(run, target)
-        run.continuing.clear()
+        run.queue.between_parts.clear()
 
     async def finish_calls(self) -> None:
         """Calls that are under way end and are recorded, whatever else happens."""
@@ -161,7 +161,7 @@ class Dispatcher:
         if not picked:
             # All at hand were refused. Written before the next look, or the same ones would be fetched again.
             if not await self.ledger.flushed():
-                run.dry_until = now + STORE_AGAIN_AFTER
+                run.queue.dry_until = now + STORE_AGAIN_AFTER
             return
         claims = [claim for _, claim, _ in picked]
         lane = self.learning.lane_write(now)
@@ -211,10 +211,10 @@ class Dispatcher:
     def _pick_one(self, run: LaneRun, now: datetime) -> Target | None:
         ready = self.ready(run, now)
         if ready is not None:
-            run.continuing.remove(ready)
+            run.queue.between_parts.remove(ready)
             return ready
-        while run.buffer and self.open.in_flight < self.account.concurrency:
-            target = run.buffer.popleft()
+        while run.queue.buffer and self.open.in_flight < self.account.concurrency:
+            target = run.queue.buffer.popleft()
             if target.new_chat and not self.new_chats.may_begin(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
             gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
@@ -304,8 +304,8 @@ class Dispatcher:
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
         self.new_chats.end(target, counts=not isinstance(outcome, NotSent))
-        if verdict.retry_at is not None and run.dry_until is not None:
-            run.dry_until = min(run.dry_until, verdict.retry_at)
+        if verdict.retry_at is not None and run.queue.dry_until is not None:
+            run.queue.dry_until = min(run.queue.dry_until, verdict.retry_at)
         self._go_on_or_close(run, target, result)
         await self._protect(run, verdict, now)
         if not self.open.of(run):
@@ -342,7 +342,7 @@ class Dispatcher:
 
     def _nothing_in_flight(self, run: LaneRun) -> None:
         """Nothing of the run is in flight here: the lane looks whether it is done."""
-        run.dry_until = None
+        run.queue.dry_until = None
         if run.over:
             self._spawn(closing.describe_again(self.ledger, run.id))
 
@@ -365,7 +365,7 @@ class Dispatcher:
             target.parts_sent = result.parts_sent
             target.attempts = 0
             target.ready_at = result.retry_at
-            run.continuing.append(target)
+            run.queue.between_parts.append(target)
         else:
             self.open.remove(run, target)
 

@@ -14,7 +14,7 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -75,6 +75,39 @@ class LockSpaces:
     slots: int = sql.SLOT_LOCKS
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    capacity: int
+    slice_seconds: float
+    slots: int
+    spaces: LockSpaces
+    seed: int | None
+    tick_seconds: float
+    silent_after: timedelta  # by the database's clock, also where ours is a virtual one
+
+
+@dataclass(slots=True)
+class Identity:
+    """The slot of its machine that a driver holds, and the token that it writes into the lanes it holds."""
+
+    host: str = field(default_factory=socket.gethostname)
+    slot: int = -1
+    token: str = ""
+
+
+@dataclass(slots=True)
+class Slice:
+    ends_at: float = 0.0
+    handing_over: bool = False
+    wound_down: set[int] = field(default_factory=set)  # given back after the slice: they are the successor's
+
+
+@dataclass(slots=True)
+class Timers:
+    beaten: float = float("-inf")
+    store_at: float = float("-inf")  # when to try the outbox again
+
+
 class Driver:
     def __init__(
         self,
@@ -94,37 +127,26 @@ class Driver:
     ) -> None:
         self.clock = clock
         self.open_ledger = open_ledger
-        self.capacity = capacity
-        self.slice_seconds = slice_seconds
-        self.slots = slots
-        self.spaces = spaces or LockSpaces()
-        self.seed = seed
         self.stop_asked = stop_asked
-        self.tick_seconds = tick
-        self.silent_after = silent_after  # by the database's clock, also where ours is a virtual one
+        self.options = Options(capacity, slice_seconds, slots, spaces or LockSpaces(), seed, tick, silent_after)
         self.outbox = outbox if outbox is not None else Outbox()
-        self.host = socket.gethostname()
+        self.identity = Identity()
+        self.slice = Slice()
+        self.timers = Timers()
+        self.stopping = False
         self.ticks = 0
-        self.slot = -1
-        self.token = ""
+        self.share = 0
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         # Lanes of a lost connection, until their calls have ended, each with its account.
         self.unfinished: dict[asyncio.Task[None], int] = {}
         self.transports = Transports(make_transport)
-        self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
-        self.share = 0
-        self.stopping = False
-        self.handing_over = False
-        self.wound_down: set[int] = set()  # given back after the slice: they are the successor's
-        self.ends_at = 0.0
-        self.beaten = float("-inf")
-        self.store_at = float("-inf")  # when to try the outbox again
 
     async def run(self) -> bool:
         """Drive for one slice. False: this machine has all its drivers."""
-        self.ends_at = self.clock.monotonic() + self.slice_seconds
+        self.slice.ends_at = self.clock.monotonic() + self.options.slice_seconds
         try:
             while not self._over():
                 if not await self._connect():
@@ -138,7 +160,7 @@ class Driver:
         return True
 
     def _over(self) -> bool:
-        return self._must_stop() or self.clock.monotonic() >= self.ends_at
+        return self._must_stop() or self.clock.monotonic() >= self.slice.ends_at
 
     def _must_stop(self) -> bool:
         self.stopping = self.stopping or self.stop_asked()
@@ -155,7 +177,7 @@ class Driver:
                 self.ledger.start()
                 return await self._begin_or_let_go()
             except (psycopg.OperationalError, psycopg.InternalError, LedgerLost) as error:  # internal: read-only
-                log.warning("a driver waits for the database: %s", error, extra={"slot": self.slot})
+                log.warning("a driver waits for the database: %s", error, extra={"slot": self.identity.slot})
                 if self._over():
                     return False
                 await self.clock.sleep(RECONNECT_PAUSE)
@@ -172,16 +194,15 @@ class Driver:
         # written, its accounts are not taken; the others need not wait for them.
         await self._or_next_tick(self._write_all_late)
         slot = await self.ledger.write(
-            sql.LOCK_SLOT, {"slots": self.slots, "space": self.spaces.slots, "host": self.host}
+            sql.LOCK_SLOT, {"slots": self.options.slots, "space": self.options.spaces.slots, "host": self.identity.host}
         )
         if not slot:
             await self.ledger.stop()
             return False
-        self.handing_over = False
-        self.slot = slot[0]["slot"]
-        self.token = f"{self.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        driver = {"host": self.host, "slot": self.slot, "token": self.token, "pid": os.getpid()}
-        await self.ledger.write(sql.START_DRIVER, driver)
+        self.slice.handing_over = False
+        self.identity.slot = slot[0]["slot"]
+        self.identity.token = f"{self.identity.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        await self.ledger.write(sql.START_DRIVER, asdict(self.identity) | {"pid": os.getpid()})
         return True
 
     async def _write_all_late(self) -> None:
@@ -190,10 +211,10 @@ class Driver:
 
     async def _try_to_write_late(self) -> None:
         """While the database does not take it, it is not asked at every tick."""
-        if self.clock.monotonic() >= self.store_at:
-            self.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
+        if self.clock.monotonic() >= self.timers.store_at:
+            self.timers.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
             await self._write_late()
-            self.store_at = float("-inf")
+            self.timers.store_at = float("-inf")
 
     async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
@@ -222,9 +243,9 @@ class Driver:
                 finally:
                     await self.ledger.stop()
             except (psycopg.Error, LedgerLost) as error:
-                log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.slot})
+                log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.identity.slot})
             if self.outbox and self.clock.monotonic() >= until:
-                log.error("what was sent last could not be recorded", extra={"slot": self.slot})
+                log.error("what was sent last could not be recorded", extra={"slot": self.identity.slot})
                 return
             if self.outbox:
                 await self.clock.sleep(RECONNECT_PAUSE)
@@ -238,14 +259,14 @@ class Driver:
         except LedgerLost:
             pass
         except Exception:  # ours, not a lane's: the lanes end in order, and the next slice tries again
-            log.exception("a driver failed", extra={"slot": self.slot})
+            log.exception("a driver failed", extra={"slot": self.identity.slot})
             await self.clock.sleep(FAILED_DRIVER_PAUSE)
         await self._hand_over()
 
     async def _tick_pause(self) -> None:
         """Until the next tick, or at once when the connection is lost."""
         try:
-            async with asyncio.timeout(self.tick_seconds):
+            async with asyncio.timeout(self.options.tick_seconds):
                 await self.ledger.lost.wait()
         except TimeoutError:
             pass
@@ -266,16 +287,16 @@ class Driver:
     async def _hand_over(self) -> None:
         """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. What
         goes wrong here must not end the calls under way: they land, and what comes of them is kept."""
-        self.handing_over = True
+        self.slice.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
         try:
             await self._until_lanes_ended()
-            await self.ledger.write(sql.END_DRIVER, (self.token,))
+            await self.ledger.write(sql.END_DRIVER, (self.identity.token,))
         except LedgerLost:
             pass
         except Exception:
-            log.exception("a driver could not hand over in order", extra={"slot": self.slot})
+            log.exception("a driver could not hand over in order", extra={"slot": self.identity.slot})
         self._leave_unfinished()
         await self.ledger.stop()
 
@@ -296,11 +317,11 @@ class Driver:
         """Until every lane has ended and was given back. One that goes on although nothing of it is under way, or
         although that is over its limit, waits for something that never comes: it is given up."""
         began = self.clock.monotonic()
-        hard_limit = max(began, self.ends_at + WIND_DOWN) + GIVE_UP_AFTER
+        hard_limit = max(began, self.slice.ends_at + WIND_DOWN) + GIVE_UP_AFTER
         await self._tend()
         while (self.tasks or self.leaving) and not self.ledger.lost.is_set():
             if self.tasks:
-                await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+                await asyncio.wait(self.tasks.values(), timeout=self.options.tick_seconds)
             else:
                 await self._tick_pause()
             await self._tend()
@@ -330,8 +351,8 @@ class Driver:
 
     async def _tend(self) -> None:
         """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
-        if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
-            self.beaten = self.clock.monotonic()
+        if self.clock.monotonic() - self.timers.beaten >= BEAT_EVERY:
+            self.timers.beaten = self.clock.monotonic()
             await self._or_next_tick(self._beat)
             await self._or_next_tick(self._look_around)
         await self._or_next_tick(self._leave)
@@ -345,10 +366,10 @@ class Driver:
         except psycopg.Error as error:
             if not may_work_later(error):
                 raise
-            log.warning("tried again at the next tick: %s", error, extra={"slot": self.slot})
+            log.warning("tried again at the next tick: %s", error, extra={"slot": self.identity.slot})
 
     async def _beat(self) -> None:
-        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
+        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.identity.token)):
             self.stopping = True  # somebody else has the slot
 
     async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
@@ -361,12 +382,12 @@ class Driver:
     async def _look_around(self) -> None:
         """What the other drivers do: free those that are silent, and share the lanes with the rest."""
         now = self.clock.now()
-        await closing.free_stuck(self.ledger, self.token, self.silent_after)
-        live = {"now": now, "silent_after": self.silent_after, "successor_within": SUCCESSOR_WITHIN}
+        await closing.free_stuck(self.ledger, self.identity.token, self.options.silent_after)
+        live = {"now": now, "silent_after": self.options.silent_after, "successor_within": SUCCESSOR_WITHIN}
         (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live | {"now": now + AHEAD}))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():
-            lanes = live | {"limit": self._room(), "token": self.token}
+            lanes = live | {"limit": self._room(), "token": self.identity.token}
             await self._take_due(await self._beating(self.ledger.read(sql.ORPHANED_LANES, lanes)), now)
 
     async def _notice(self) -> None:
@@ -384,12 +405,12 @@ class Driver:
                 lane.reload_soon()
 
     def _room(self) -> int:
-        return max(0, self.capacity - len(self.lanes))
+        return max(0, self.options.capacity - len(self.lanes))
 
     def _takes_lanes(self) -> bool:
-        if self.handing_over or self._must_stop():
+        if self.slice.handing_over or self._must_stop():
             return False
-        return self.clock.monotonic() < self.ends_at + TAKE_LANES_FOR
+        return self.clock.monotonic() < self.slice.ends_at + TAKE_LANES_FOR
 
     async def _take(self) -> None:
         now = self.clock.now()
@@ -400,7 +421,7 @@ class Driver:
 
     def _within_room(self, lanes: list[Row], now: datetime) -> list[Row]:
         due = sum(row["due_at"] <= now for row in lanes)
-        ahead = max(0, self._room() - due - self.capacity // 2)
+        ahead = max(0, self._room() - due - self.options.capacity // 2)
         return lanes[: due + ahead]
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
@@ -411,7 +432,7 @@ class Driver:
             if not self._takes_lanes():
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
-            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
+            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.options.spaces.lanes))]
             if locked:
                 await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
@@ -419,7 +440,7 @@ class Driver:
     def _may_take(self, account_id: int) -> bool:
         # One that was freed because it stood still may be ours all the time: it is stopped (`_notice`) and given back
         # first. The same session would get its lock a second time, and one lane would give up the other's.
-        if account_id in self.wound_down or account_id in self.lanes:
+        if account_id in self.slice.wound_down or account_id in self.lanes:
             return False
         return not self.outbox.holds(account_id)  # what is not stored has the account's places
 
@@ -440,7 +461,7 @@ class Driver:
         except psycopg.Error as error:
             if not may_work_later(error):
                 raise
-            log.warning("lanes could not be taken over: %s", error, extra={"slot": self.slot})
+            log.warning("lanes could not be taken over: %s", error, extra={"slot": self.identity.slot})
             waiting = await closing.behind_locked_runs(self.ledger, locked) or set(locked)
             await self._give_back(waiting, now + REFUSED_LANE_PAUSE, _refused(error))
             if others := [account_id for account_id in locked if account_id not in waiting]:
@@ -449,13 +470,13 @@ class Driver:
     async def _give_back(self, accounts: Iterable[int], until: datetime, why: str) -> None:
         ids = sorted(accounts)
         try:
-            await self.ledger.write(sql.GIVE_BACK, (until, why, ids, self.token))
+            await self.ledger.write(sql.GIVE_BACK, (until, why, ids, self.identity.token))
         finally:
-            await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, ids))
+            await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, ids))
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
-        await closing.settle_crashes(self.ledger, locked, self.token, now)
-        await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
+        await closing.settle_crashes(self.ledger, locked, self.identity.token, now)
+        await self.ledger.write(sql.TAKE_LANES, (self.identity.token, locked))
         loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
         rescued = await closing.settle_in_flight(self.ledger, list(loads), repeatable)
@@ -498,13 +519,17 @@ class Driver:
         if row["crashes"] >= closing.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(sql.NOTHING_DUE, (account_id,))
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [account_id]))
+        await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
 
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
-        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
+        seed = (
+            None
+            if self.options.seed is None
+            else (self.options.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
+        )
         rng, transport = random.Random(seed), self.transports[account_id]
-        return Lane(Dispatcher(self.ledger, self.clock, load, transport, rng, self.ends_at), load.runs)
+        return Lane(Dispatcher(self.ledger, self.clock, load, transport, rng, self.slice.ends_at), load.runs)
 
     # --- one lane ---------------------------------------------------------------------------------------
 
@@ -545,9 +570,10 @@ class Driver:
         del self.leaving[: len(leaving)]  # others may have ended meanwhile
         for lane, _, _ in leaving:
             self._drop(lane)
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
+        ended = [lane.account_id for lane, _, _ in leaving]
+        await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, ended))
         if self._over():
-            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
+            self.slice.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
         crashes = {row["account_id"]: row["crashes"] for row in left}
         for lane, _, failure in leaving:
             if failure is not None:

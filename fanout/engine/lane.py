@@ -166,8 +166,8 @@ class Lane:
         self._clock_offset += step
         self.dispatcher.shift(step)
         for run in self.runs:
-            run.dry_until = None
-            for target in run.continuing:
+            run.queue.dry_until = None
+            for target in run.queue.between_parts:
                 target.ready_at = target.ready_at and target.ready_at + step
 
     # --- what there is to do ----------------------------------------------------------------------------
@@ -231,9 +231,9 @@ class Lane:
         """When a run without work at hand may have some again."""
         if self.dispatcher.open.of(run):
             return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
-        until = min(run.dry_until or run.closes_at, run.closes_at)
-        if run.held is not None:
-            return Sleep(until, run.held.why, run_id=run.id)
+        until = min(run.queue.dry_until or run.closes_at, run.closes_at)
+        if run.queue.held is not None:
+            return Sleep(until, run.queue.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
     def _has_room(self, run: LaneRun, now: datetime) -> bool:
@@ -241,7 +241,7 @@ class Lane:
         for its next part would wait until it goes on, and one that is to be closed never does."""
         if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
-                if other.continuing and self._gate(other, now) != OPEN:
+                if other.queue.between_parts and self._gate(other, now) != OPEN:
                     self.dispatcher.release_between_parts(other)
         return not self._full() or self.dispatcher.ready(run, now) is not None
 
@@ -256,15 +256,15 @@ class Lane:
         return next((run for run in self.runs if self.dispatcher.ready(run, now)), None)
 
     def _next_part(self, *runs: LaneRun) -> datetime | None:
-        return min((t.ready_at for run in runs for t in run.continuing if t.ready_at), default=None)
+        return min((t.ready_at for run in runs for t in run.queue.between_parts if t.ready_at), default=None)
 
     async def _has_work(self, run: LaneRun, now: datetime) -> bool:
-        if run.buffer or self.dispatcher.ready(run, now):
+        if run.queue.buffer or self.dispatcher.ready(run, now):
             return True
-        if run.dry_until is not None and now < run.dry_until:
+        if run.queue.dry_until is not None and now < run.queue.dry_until:
             return False
         await self._fetch(run, now)
-        if run.buffer:
+        if run.queue.buffer:
             return True
         if not self.dispatcher.open.of(run):
             await self._run_dry(run, now)
@@ -285,14 +285,14 @@ class Lane:
         began = self.clock.monotonic()
         targets = await self.ledger.gathered(loading.next_targets, wanted)
         took = timedelta(seconds=self.clock.monotonic() - began)
-        run.held, run.fetched = None, True
-        run.buffer.extend(targets)
+        queue = run.queue
+        queue.held, queue.fetched = None, True
+        queue.buffer.extend(targets)
         if run.follow_up and targets:
             run.under_backpressure = await self.ledger.gathered(loading.under_backpressure, self.account_id)
         if not targets:
             # Where an earlier run holds all recipients, every one of them was looked at: seldom, if that takes long.
-            run.next_look = now + max(LOOK_AGAIN, took * EMPTY_LOOK_FACTOR)
-            run.dry_until = run.next_look
+            queue.next_look = queue.dry_until = now + max(LOOK_AGAIN, took * EMPTY_LOOK_FACTOR)
 
     def _earlier(self, run: LaneRun) -> list[int]:
         """The runs that this one does not overtake. Message 2 is sent first of all, but never before its Message 1."""
@@ -303,7 +303,7 @@ class Lane:
         """Half a minute's worth: enough to be quick, little enough to notice what changes. At first only a few."""
         per_minute = self.account.pace_settings.per_minute
         chunk = int(min(500, max(10, per_minute / 2))) if per_minute else 500
-        return chunk if run.fetched else min(FIRST_TARGETS, chunk)
+        return chunk if run.queue.fetched else min(FIRST_TARGETS, chunk)
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
@@ -316,9 +316,10 @@ class Lane:
         if left["pending"]:
             # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
             retry_at = left["at"]
-            run.dry_until = retry_at if retry_at is not None and retry_at > now else run.next_look or now + LOOK_AGAIN
+            in_future = retry_at is not None and retry_at > now
+            run.queue.dry_until = retry_at if in_future else run.queue.next_look or now + LOOK_AGAIN
             if no_new_chats is not None:
-                run.dry_until = min(run.dry_until, no_new_chats.until)
+                run.queue.dry_until = min(run.queue.dry_until, no_new_chats.until)
             return
         self.ledger.write_times(run.id)
         await closing.run_dry(self.ledger, run.id, self.account, now)
@@ -330,7 +331,7 @@ class Lane:
             await self._close(run, Close(PauseReason.ACCOUNT_CAPACITY, gate.why, gate.until), now)
             return
         await self._hold(run, gate, now)
-        run.dry_until, run.held = gate.until, gate
+        run.queue.dry_until, run.queue.held = gate.until, gate
 
     # --- a run's course ---------------------------------------------------------------------------------
 
@@ -377,7 +378,7 @@ def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:
     if kept is None:
         return fresh
     kept.status, kept.facts = fresh.status, fresh.facts
-    kept.dry_until, kept.over = None, False
+    kept.queue.dry_until, kept.over = None, False
     return kept
 
 

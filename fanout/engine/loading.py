@@ -59,6 +59,19 @@ class Target:
 
 
 @dataclass(slots=True)
+class TargetQueue:
+    """The next few targets of a run that its lane has read, and when it reads more."""
+
+    buffer: deque[Target] = field(default_factory=deque)
+    between_parts: list[Target] = field(default_factory=list)
+    fetched: bool = False  # by this lane, since it was taken
+    # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
+    dry_until: datetime | None = None
+    next_look: datetime | None = None  # after one that found nothing
+    held: Wait | None = None
+
+
+@dataclass(slots=True)
 class LaneRun:
     """A live run as its lane sees it: frozen parts, the window, and the next few targets."""
 
@@ -76,13 +89,7 @@ class LaneRun:
     # Of Message 2: the run with Message 1.
     answers: int | None = None
     is_test: bool = False
-    buffer: deque[Target] = field(default_factory=deque)
-    fetched: bool = False  # by this lane, since it was taken
-    continuing: list[Target] = field(default_factory=list)
-    # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
-    dry_until: datetime | None = None
-    next_look: datetime | None = None  # after one that found nothing
-    held: Wait | None = None
+    queue: TargetQueue = field(default_factory=TargetQueue)
     waiting_until: datetime | None = None
     closing: Close | None = None
     # Stopped, here or by an operator: what is in flight ends, and nothing follows.

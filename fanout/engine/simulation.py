@@ -279,7 +279,9 @@ class _UntilIdle(Driver):
     async def _tick_pause(self) -> None:
         """A lane that ends is given back at once: by the next tick its wait might be over already."""
         if self.tasks:
-            await asyncio.wait(set(self.tasks.values()), timeout=self.tick_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                set(self.tasks.values()), timeout=self.options.tick_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
 
 
 class _SimulatedLedger(Ledger):

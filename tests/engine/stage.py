@@ -267,7 +267,8 @@ class StageDriver(Driver):
     async def _until_due(self) -> float:
         (row,) = await self.ledger.reads.query("SELECT min(due_at) AS at FROM fanout_lanestate")
         wait = (row["at"] - self.clock.now()).total_seconds() if row["at"] else self.LONGEST_SLEEP
-        return max(self.tick_seconds, min(wait, self.LONGEST_SLEEP, self.ends_at - self.clock.monotonic()))
+        left = self.slice.ends_at - self.clock.monotonic()
+        return max(self.options.tick_seconds, min(wait, self.LONGEST_SLEEP, left))
 
 
 class FarAwayTransport(MemorySandboxTransport):

@@ -45,7 +45,7 @@ def drive(stage: Stage, host: str, wrong_by: timedelta, capacity: int = 1, silen
         slice_seconds=SLICE,
         silent_after=timedelta(seconds=silent_after),
     )
-    driver.host = host
+    driver.identity.host = host
     return driver
 
 

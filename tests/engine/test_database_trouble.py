@@ -94,7 +94,7 @@ def test_a_refused_hand_over_ends_no_call_and_is_tried_again(stage: Stage, monke
     quick = stage.fire(stage.reminder(stage.account(address="quick"), groups=300, first=100))
     live(slow, quick)
     handing_over: list[Driver] = []
-    refused = refuse_once(monkeypatch, sql.LEAVE_LANES, lambda: handing_over[0].handing_over)
+    refused = refuse_once(monkeypatch, sql.LEAVE_LANES, lambda: handing_over[0].slice.handing_over)
 
     async def a_second(one: Driver) -> None:
         handing_over.append(one)
@@ -381,7 +381,7 @@ def test_each_of_two_machines_keeps_its_share_from_slice_to_slice(stage: Stage) 
     async def machine(clock: VirtualClock, host: str, at_work: dict[str, Driver]) -> None:
         while clock.monotonic() < 80:
             one = Driver(clock, stage.open_ledger, stage.transport, capacity=50, slice_seconds=12, seed=1, tick=0.5)
-            one.host = host
+            one.identity.host = host
             at_work[host] = one
             await one.run()
             await clock.sleep(1.5)  # the successor's way through the queue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -106,7 +107,7 @@ class Stages:
         values: dict[str, Any] = {"capacity": 8, "slice_seconds": SLICE} | fields
         self.driver = Driver(clock, self._open, cast("Any", None), **values)
         self.driver.ledger = self.ledger
-        self.driver.ends_at = SLICE
+        self.driver.slice.ends_at = SLICE
 
     @property
     def ledger(self) -> Ledger:
@@ -204,13 +205,18 @@ def test_a_driver_that_has_no_slot_lets_go_of_its_connection() -> None:
 
 def test_a_driver_begins_in_the_slot_it_has_got() -> None:
     async def work(stage: Stages) -> None:
-        stage.driver.handing_over = True
+        stage.driver.slice.handing_over = True
         assert await stage.driver._connect()
         (slots,), (row,) = stage.books.parameters(sql.LOCK_SLOT), stage.books.parameters(sql.START_DRIVER)
-        assert slots == {"slots": 3, "space": sql.SLOT_LOCKS, "host": stage.driver.host}
-        assert row == {"host": stage.driver.host, "slot": 2, "token": stage.driver.token, "pid": os.getpid()}
-        assert stage.driver.token.startswith(f"{stage.driver.host}:{os.getpid()}:")
-        assert (stage.driver.slot, stage.driver.handing_over, stage.books.stopped) == (2, False, 0)
+        assert slots == {"slots": 3, "space": sql.SLOT_LOCKS, "host": stage.driver.identity.host}
+        assert row == {
+            "host": stage.driver.identity.host,
+            "slot": 2,
+            "token": stage.driver.identity.token,
+            "pid": os.getpid(),
+        }
+        assert stage.driver.identity.token.startswith(f"{stage.driver.identity.host}:{os.getpid()}:")
+        assert (stage.driver.identity.slot, stage.driver.slice.handing_over, stage.books.stopped) == (2, False, 0)
 
     play(work, slots=3)
 
@@ -233,7 +239,7 @@ def test_a_driver_begins_although_the_database_does_not_take_what_is_late() -> N
         stage.driver.outbox.put([result(1)])
         stage.books.refuses_late = psycopg.errors.ReadOnlySqlTransaction("read-only")
         assert await stage.driver._connect()
-        assert (len(stage.driver.outbox), stage.driver.slot) == (1, 2)
+        assert (len(stage.driver.outbox), stage.driver.identity.slot) == (1, 2)
 
     play(work)
 
@@ -275,7 +281,7 @@ def test_a_connection_that_ends_while_the_driver_begins_is_let_go() -> None:
         errors = iter([psycopg.OperationalError("gone"), [{"slot": 1}]])
         stage.books.answers[sql.LOCK_SLOT] = lambda _: next(errors)
         assert await stage.driver._connect()
-        assert (len(stage.opened), stage.books.stopped, stage.driver.slot) == (2, 1, 1)
+        assert (len(stage.opened), stage.books.stopped, stage.driver.identity.slot) == (2, 1, 1)
 
     play(work)
 
@@ -285,7 +291,7 @@ def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
         assert not stage.driver._over()
         await stage.clock.sleep(SLICE)
         assert stage.driver._over()
-        stage.driver.ends_at = 1000.0
+        stage.driver.slice.ends_at = 1000.0
         assert not stage.driver._over()
         stage.driver.stop_asked = lambda: True
         assert stage.driver._over()
@@ -329,7 +335,7 @@ def test_a_slice_drives_until_its_end_and_hands_over() -> None:
     async def work(stage: Stages) -> None:
         assert await stage.driver.run() is True
         assert stage.clock.monotonic() == pytest.approx(SLICE, abs=1)
-        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.token,)]
+        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.identity.token,)]
         assert (stage.books.started, stage.books.stopped) == (1, 1)
         beats = len(stage.books.parameters(sql.BEAT))
         assert beats == pytest.approx(SLICE / BEAT_EVERY, abs=2)
@@ -343,8 +349,8 @@ def test_a_driver_that_fails_rests_and_then_hands_over() -> None:
         stage.books.answers[sql.DUE_LANES] = ValueError("a bug")
         await stage.driver._drive()
         assert stage.clock.monotonic() == FAILED_DRIVER_PAUSE
-        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.token,)]
-        assert (stage.driver.handing_over, stage.books.stopped) == (True, 1)
+        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.identity.token,)]
+        assert (stage.driver.slice.handing_over, stage.books.stopped) == (True, 1)
 
     play(work)
 
@@ -354,7 +360,7 @@ def test_whatever_goes_wrong_in_handing_over_the_calls_land() -> None:
         for error in (LedgerLost(), ValueError("a bug")):
             (task,) = held_by(stage.driver, lane(1))
             stage.books.answers[sql.BEAT] = error
-            stage.driver.beaten = float("-inf")
+            stage.driver.timers.beaten = float("-inf")
             await stage.driver._hand_over()
             assert (task in stage.driver.unfinished, task.cancelling(), stage.driver.tasks) == (True, 0, {})
         assert stage.books.stopped == 2
@@ -675,7 +681,7 @@ def test_a_driver_without_its_slot_stops(rows: list[Row], stopping: bool) -> Non
         held_by(stage.driver, lane(1), lane(2))
         await stage.driver._beat()
         assert stage.driver.stopping is stopping
-        assert stage.books.parameters(sql.BEAT) == [(2, stage.driver.token)]
+        assert stage.books.parameters(sql.BEAT) == [(2, stage.driver.identity.token)]
 
     play(work)
 
@@ -708,11 +714,11 @@ def test_lanes_are_shared_among_the_drivers(due: int, drivers: int, share: int) 
         (asked,) = stage.books.parameters(sql.SHARE)
         assert asked == {
             "now": NOW + driver.AHEAD,
-            "silent_after": stage.driver.silent_after,
+            "silent_after": stage.driver.options.silent_after,
             "successor_within": driver.SUCCESSOR_WITHIN,
         }
         assert stage.books.parameters(sql.FREE_STUCK) == [
-            {"silent_after": stage.driver.silent_after, "mine": stage.driver.token}
+            {"silent_after": stage.driver.options.silent_after, "mine": stage.driver.identity.token}
         ]
 
     play(work)
@@ -723,12 +729,12 @@ def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.SHARE] = [{"due": 9, "drivers": 1}]
         stage.books.answers[sql.ORPHANED_LANES] = due(4)
-        stage.driver.handing_over = handing_over
+        stage.driver.slice.handing_over = handing_over
         held_by(stage.driver, lane(1), lane(2))
         await stage.driver._look_around()
         asked = stage.books.parameters(sql.ORPHANED_LANES)
         assert [(one["limit"], one["now"], one["token"]) for one in asked] == (
-            [] if handing_over else [(6, NOW, stage.driver.token)]
+            [] if handing_over else [(6, NOW, stage.driver.identity.token)]
         )
         assert stage.books.parameters(sql.LOCK_LANES) == ([] if handing_over else [([4], sql.LANE_LOCKS)])
 
@@ -847,7 +853,7 @@ def test_of_the_suspects_half_are_taken(suspects: int, taken: list[int]) -> None
 def test_what_is_ours_or_was_just_given_back_is_not_taken() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.share = 8
-        stage.driver.wound_down = {2}
+        stage.driver.slice.wound_down = {2}
         held_by(stage.driver, lane(3), tasks=False)
         await stage.driver._take_due(due(1, 2, 3, 4), NOW)
         assert stage.books.parameters(sql.LOCK_LANES) == [([1, 4], sql.LANE_LOCKS)]
@@ -882,7 +888,7 @@ def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> Non
         calling = asyncio.create_task(asyncio.sleep(5))
         stage.driver.unfinished[calling] = 3
         stage.driver.lanes[4] = lane(4)
-        stage.driver.wound_down.add(5)
+        stage.driver.slice.wound_down.add(5)
         await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)
         assert stage.books.parameters(sql.LOCK_LANES) == [([6], sql.LANE_LOCKS)]
         calling.cancel()
@@ -924,7 +930,7 @@ def test_lanes_that_cannot_be_taken_over_are_given_back(
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
         await stage.driver._take_over_or_give_back([1, 2, 3], NOW)
-        token = stage.driver.token
+        token = stage.driver.identity.token
         why = "the database refused: a row is locked"
         asked = [(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
         assert stage.books.parameters(sql.GIVE_BACK) == asked
@@ -1067,11 +1073,11 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
     async def work(stage: Stages) -> None:
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
-        assert stage.books.parameters(sql.TAKE_LANES) == [(stage.driver.token, [1, 2])]
+        assert stage.books.parameters(sql.TAKE_LANES) == [(stage.driver.identity.token, [1, 2])]
         assert list(stage.driver.lanes) == list(stage.driver.tasks) == [1, 2]
         await moment()
         assert order == [
-            ("crashes", [1, 2], stage.driver.token),
+            ("crashes", [1, 2], stage.driver.identity.token),
             ("in flight", [1, 2], [2]),
             ("drives", 1),
             ("drives", 2),
@@ -1099,7 +1105,7 @@ def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
         assert list(stage.driver.lanes) == [1]
-        given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.token)
+        given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.identity.token)
         assert stage.books.parameters(sql.GIVE_BACK) == [given_back]
         assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
 
@@ -1114,7 +1120,7 @@ def test_the_same_seed_draws_the_same_gaps_and_no_two_lanes_do() -> None:
         stage.driver.transports = cast("Any", Ready())
 
         def drawn(seed: int | None, account_id: int, epoch: int) -> float:
-            stage.driver.seed = seed
+            stage.driver.options = replace(stage.driver.options, seed=seed)
             made = stage.driver._lane(account_id, load_of(account_id, epoch))
             assert made.dispatcher.uploads.slice_ends_at == SLICE
             return made.dispatcher.rng.random()
@@ -1244,7 +1250,7 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
             (sql.UNLOCK_LANES, (sql.LANE_LOCKS, [1, 2, 3])),
         ]
         assert (stage.driver.leaving, list(stage.driver.lanes), stage.books.settles) == ([late], [4], 1)
-        assert stage.driver.wound_down == ({2} if over else set())
+        assert stage.driver.slice.wound_down == ({2} if over else set())
 
     monkeypatch.setattr(closing, "lane_failed", lane_failed)
     play(work)

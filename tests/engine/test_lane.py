@@ -15,7 +15,7 @@ from accounts.models import Account
 from fanout.engine.clock import VirtualClock
 from fanout.engine.driver import Driver
 from fanout.engine.lane import FIRST_TARGETS, Lane, _merged
-from fanout.engine.loading import LaneRun
+from fanout.engine.loading import LaneRun, TargetQueue
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from fanout.rules.gates import RunFacts
@@ -444,14 +444,14 @@ def lane_run(pk: int, **fields: Any) -> LaneRun:
 
 def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_database_says() -> None:
     targets: deque[Any] = deque(["a target"])
-    kept = lane_run(1, buffer=targets, dry_until=NOW, over=True)
+    kept = lane_run(1, queue=TargetQueue(targets, dry_until=NOW), over=True)
     later = RunFacts(NOW, NOW + timedelta(hours=9))
     read = lane_run(1)
     read.status, read.facts = "waiting", later
     merged = _merged(kept, read)
     assert merged is kept
-    assert (merged.buffer, merged.status, merged.facts) == (targets, "waiting", later)
-    assert (merged.dry_until, merged.over) == (None, False)
+    assert (merged.queue.buffer, merged.status, merged.facts) == (targets, "waiting", later)
+    assert (merged.queue.dry_until, merged.over) == (None, False)
     assert _merged(None, read) is read
 
 
@@ -471,7 +471,7 @@ def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_datab
 def test_a_run_begins_with_a_few_targets_and_then_reads_half_a_minutes_worth(
     per_minute: int, fetched: bool, targets: int
 ) -> None:
-    run = lane_run(1, fetched=fetched)
+    run = lane_run(1, queue=TargetQueue(fetched=fetched))
     lane: Any = SimpleNamespace(account=SimpleNamespace(pace_settings=PaceSettings(per_minute=per_minute)))
     assert Lane._chunk(lane, run) == targets
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fanout.engine.lane import Lane
-from fanout.engine.loading import LaneRun
+from fanout.engine.loading import LaneRun, TargetQueue
 from fanout.models import Run
 from fanout.models.run import PauseReason
 from fanout.rules.gates import AccountFacts, Close, RunFacts
@@ -49,7 +49,8 @@ OVER = RunFacts(MONDAY, MONDAY)
 )
 def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: int, given_back: bool) -> None:
     between: Any = object()
-    other = LaneRun(1, "running", "message", 1, MONDAY, facts, [], True, closing=closing, continuing=[between])
+    queue = TargetQueue(between_parts=[between])
+    other = LaneRun(1, "running", "message", 1, MONDAY, facts, [], True, closing=closing, queue=queue)
     wants = LaneRun(2, "running", "message", 1, MONDAY, OPEN, [], True)
     gave: list[LaneRun] = []
 
@@ -61,7 +62,7 @@ def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: i
         account=SimpleNamespace(
             concurrency=1, facts={"message": AccountFacts("active", "", None, BusinessHours("UTC"))}
         ),
-        open=SimpleNamespace(places=places),
+        open=SimpleNamespace(in_flight=places),
         ready=lambda run, now: None,
         release_between_parts=give_back,
     )

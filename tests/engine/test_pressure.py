@@ -366,7 +366,7 @@ def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
     async def play(clock: VirtualClock) -> list[bool]:
         def driver(host: str) -> Driver:
             made = Driver(clock, stage.open_ledger, stage.transport, capacity=10, slice_seconds=5)
-            made.host = host
+            made.identity.host = host
             return made
 
         return await asyncio.gather(*(driver(host).run() for host in ("one", "two", "one")))

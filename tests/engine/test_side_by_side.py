@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fanout.engine.dispatcher import Dispatcher
+from fanout.engine.loading import TargetQueue
 from tests.engine.stage import MONDAY, Stage
 from tests.engine.test_protection import faults
 
@@ -22,8 +23,8 @@ from tests.engine.test_protection import faults
     ],
 )
 def test_a_part_is_ready_exactly_at_its_jitter(ready_at: Any, is_ready: bool) -> None:
-    target = SimpleNamespace(ready_at=ready_at)
-    run: Any = SimpleNamespace(continuing=[target])
+    target: Any = SimpleNamespace(ready_at=ready_at)
+    run: Any = SimpleNamespace(queue=TargetQueue(between_parts=[target]))
     dispatcher: Any = object()
     assert Dispatcher.ready(dispatcher, run, MONDAY) is (target if is_ready else None)
 
