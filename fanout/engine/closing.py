@@ -36,7 +36,7 @@ SUSPEND_AFTER = 5
 
 
 async def carry_out(ledger: Ledger, steps: Steps[Returned]) -> Returned:
-    """All of the steps or none, in order with claims and results."""
+    """Carry out all steps or none, in order with claims and results."""
     async with ledger.together() as write:
         (result,) = await carry_out_with(write, [steps])
         return result
@@ -50,8 +50,8 @@ class Change(NamedTuple):
 
 
 async def change(ledger: Ledger, run_id: int, steps: Callable[[], Steps[Any]]) -> None:
-    """The same for a transition of a run alone, in one commit with those of other lanes: a thousand runs may end in the
-    same second."""
+    """Carry out a transition of one run, in one commit with those of other lanes: a thousand runs may end in the same
+    second."""
     await ledger.gathered(_change_all, Change(run_id, steps))
 
 
@@ -66,9 +66,9 @@ async def _change_all(ledger: Ledger, changes: list[Change]) -> list[None]:
 
 
 async def close(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
-    """The run stops here. Another lane that still has something in flight for it will do this instead."""
+    """Stop the run, unless another lane still has something in flight for it: that lane does this then."""
     if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
-        # In transactions of their own, so that the beat and other lanes come in between.
+        # In transactions of their own, so that the heartbeat and other lanes come in between.
         while await carry_out(ledger, transitions.skip_unstarted(run.id, now)):
             pass
     await change(ledger, run.id, partial(_close, run, replace(gate, why=plain(gate.why)), lane, now))
@@ -87,8 +87,7 @@ def _close(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps
 
 
 async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
-    """This lane has nothing left to send for the run: it is finished, or others go on, or what is left belongs to
-    accounts that cannot send."""
+    """Finish the run if nothing of it is left. If what is left belongs to accounts that cannot send, pause it."""
     await change(ledger, run_id, partial(_run_dry, run_id, lane, now))
 
 
@@ -102,7 +101,7 @@ def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
 
 
 async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> None:
-    """An account that nobody can read any more: its runs go on without it, or pause and say so."""
+    """Take an unreadable account out of its runs: they go on without it, or pause and say so."""
     await carry_out(ledger, _abandon(account_id, Close(PauseReason.ACCOUNT_DOWN, plain(why)), now))
 
 
@@ -115,8 +114,7 @@ def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
 
 
 async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
-    """After a late result: the verdict may have changed, and a lane that the run no longer names may have a part to
-    send."""
+    """Judge a run again after a late result, and name a lane again that has a part left to send."""
     await change(ledger, run_id, partial(_rejudge, run_id, now))
 
 
@@ -130,7 +128,7 @@ async def describe_again(ledger: Ledger, run_id: int) -> None:
 
 
 async def hold(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: datetime, counts: bool) -> None:
-    """The run waits and says for what."""
+    """Store that the run waits, and why."""
     await change(ledger, run_id, partial(transitions.wait, run_id, account_id, gate, now, counts))
 
 
@@ -138,7 +136,8 @@ async def hold(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: da
 
 
 async def change_account(ledger: Ledger, account_id: int, change: AccountChange, now: datetime) -> None:
-    """Where that cannot be written now, it is before any lane is taken again."""
+    """Stop an account. If that cannot be stored now, it goes to the outbox and is stored before any lane is taken
+    again."""
     stop = Stop(account_id, replace(change, reason=plain(change.reason)), now)
     try:
         await stop_account(ledger, stop)
@@ -189,7 +188,8 @@ async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) 
 
 
 async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
-    """A lane raised instead of killing its driver: the same rule, but there is no doubt whose fault it was."""
+    """Suspend an account whose lane failed too often: it raised instead of killing its driver, and the limit is the
+    same."""
     if crashes >= SUSPEND_AFTER:
         reason = f"Too many worker crashes (its lane failed {crashes} times in a row: {type(error).__name__}: {error})"
         await change_account(ledger, account_id, AccountChange("suspended", reason), now)
@@ -197,12 +197,12 @@ async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: Base
 
 class Rescued(NamedTuple):
     targets: int
-    #: accounts that must wait with what they have in flight, because the database would not take its results
+    #: accounts whose targets in flight stay as they are, because the database would not take their results
     unsettled: frozenset[int] = frozenset()
 
 
 async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
-    """What was in flight when the last holder died is unconfirmed, unless a repeat is safe."""
+    """Mark targets that were in flight when the last holder died as unconfirmed, or pending where a repeat is safe."""
     try:
         return await _settle(ledger, taken, repeatable)
     except psycopg.errors.LockNotAvailable:
@@ -218,8 +218,8 @@ async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[in
 
 
 async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
-    """All or none of them. Their results are written and taken back: while the database would not take those, every
-    holder would leave more in doubt than the last one."""
+    """Settle all targets or none. Results are written and taken back as a trial: while the database refuses those,
+    every holder would leave more targets unconfirmed than the last one."""
     lanes = {"taken": taken, "repeatable": repeatable}
     async with ledger.together() as write:
         _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])
@@ -231,7 +231,7 @@ async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Re
 
 
 def as_sent(row: Row) -> Result:
-    """Return a result of this target, as good as any other to learn whether the database takes it."""
+    """Return a result of this target, only to learn whether the database takes it."""
     return Result(
         target_id=row["id"],
         run_id=row["run_id"],
@@ -249,7 +249,7 @@ def as_sent(row: Row) -> Result:
 
 
 async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:
-    """Those whose targets in flight belong to a run that somebody has locked: they must wait."""
+    """Return the accounts whose targets in flight belong to a run that another session has locked: they must wait."""
     return {row["account_id"] for row in await ledger.write(sql.BEHIND_LOCKED_RUNS, {"taken": taken})}
 
 
@@ -259,6 +259,6 @@ async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> Non
 
 
 def suspects_allowed(suspects: int) -> int:
-    """How many of these suspect lanes a driver takes at a time: half of them. A lane that delivers is no suspect any
-    more, so that after a few crashes only the lane that causes them is left."""
+    """Return how many of these suspect lanes a driver takes at a time: half of them. A lane that delivers is no longer
+    a suspect, so that after a few crashes only the lane that causes them is left."""
     return max(1, suspects // 2)

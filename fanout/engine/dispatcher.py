@@ -1,7 +1,7 @@
-"""How a lane sends: claim, call the provider, record the answer, and do what follows from it.
+"""Send for one account: claim, call the provider, record the answer, and do what follows from it.
 
-Everything here follows one order: durable `sending` before the provider is called, durable outcome after it, and the
-pace stored with the claim.
+The order is always the same: durable `sending` before the provider is called, durable outcome after it, and the pace
+stored with the claim.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window 
 
 
 class Dispatcher:
-    """One account's dealings with its provider. The lane decides when; the dispatcher does it and learns from it."""
+    """Talks to one account's provider. The lane decides when; the dispatcher sends and learns from the answers."""
 
     def __init__(
         self,
@@ -87,35 +87,36 @@ class Dispatcher:
         return self.uploads.began is not None and not self.calls
 
     def slow(self) -> bool:
-        """Whether something is under way that takes its time, or will: the last answer did."""
+        """Return whether a call or an upload under way is slow, or probably will be because the last answer was."""
         began = [*self.calls.values(), *([self.uploads.began] if self.uploads.began is not None else [])]
         return bool(began) and max(self.last_latency, self.clock.monotonic() - min(began)) > SLOW_CALL
 
     def ready(self, run: LaneRun, now: datetime) -> Target | None:
-        """A target between two parts whose next part may go."""
+        """Return a target between two parts whose next part may go."""
         return next((t for t in run.queue.between_parts if t.ready_at is None or t.ready_at <= now), None)
 
     def stop_run(self, run: LaneRun) -> None:
-        """Nothing more of this run is claimed here."""
+        """Claim nothing more of this run."""
         run.queue.buffer.clear()
         self.release_between_parts(run)
         run.over = True
 
     def release_between_parts(self, run: LaneRun) -> None:
-        """Targets between two parts are pending like others, and go on at their next part when they are fetched."""
+        """Release the targets between two parts: they are pending like others, and go on at their next part when they
+        are fetched again."""
         for target in run.queue.between_parts:
             self.open.remove(run, target)
         run.queue.between_parts.clear()
 
     async def finish_calls(self) -> None:
-        """Calls that are under way end and are recorded, whatever else happens."""
+        """Wait until the calls under way have ended and are recorded."""
         while self.calls or self.open.being_written:
             await (asyncio.wait(set(self.calls)) if self.calls else self.ledger.flushed())
         if self.learning.unstored:
             self.ledger.leave_lane(self.learning.lane_write(self.clock.now()))
 
     def shift(self, step: timedelta) -> None:
-        """The wall clock was set by `step`: what was to come in a minute still comes in a minute."""
+        """Move what is kept in memory after the wall clock was set by `step`."""
         self.account.pace = moved(self.account.pace, step)
         if self.learning.held is not None:
             self.learning.held = replace(self.learning.held, until=self.learning.held.until + step)
@@ -123,7 +124,8 @@ class Dispatcher:
     # --- media ------------------------------------------------------------------------------------------
 
     async def media_ready(self, run: LaneRun, now: datetime) -> bool:
-        """Upload what the run needs, once. False: something else must happen first."""
+        """Upload the run's next missing file. Returns False when something was uploaded or failed: the clock must be
+        read and the gates asked again."""
         missing = self.uploads.missing(run, now)
         if missing is None:
             return True
@@ -132,10 +134,11 @@ class Dispatcher:
         self.ledger.spent(run.id, "media", self.clock.monotonic() - began)
         if failure is not None:
             await self._upload_failed(run, missing.filename, failure)
-        return False  # it took its time: the next step reads the clock and asks the gates again
+        return False
 
     async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
-        """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""
+        """Act on a failed upload without touching the recipients: change the account, hold the lane or close the
+        run."""
         now = self.clock.now()
         self.learning.judge_by(run)
         verdict = consequence(
@@ -159,7 +162,7 @@ class Dispatcher:
     async def claim_and_send(self, run: LaneRun, now: datetime) -> None:
         picked = self._pick(run, now)
         if not picked:
-            # All at hand were refused. Written before the next look, or the same ones would be fetched again.
+            # All targets at hand were refused. Flushed before the next look, or the same ones would be fetched again.
             if not await self.ledger.flushed():
                 run.queue.dry_until = now + STORE_AGAIN_AFTER
             return
@@ -172,14 +175,14 @@ class Dispatcher:
             if claim.target_id in granted:
                 self._spawn(self._deliver(run, target, claim, debt_at_claim))
             else:
-                # Somebody settled, moved or paused it meanwhile: look again.
+                # It was settled, moved or paused meanwhile: look again.
                 self._use(run, -1)
                 self.new_chats.end(target, counts=False)
                 self.open.remove(run, target)
                 self.stale = True
 
     def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, timedelta]]:
-        """The targets to claim now, each with the bucket's debt before it."""
+        """Return the targets to claim now, each with the bucket's debt before it."""
         picked: list[tuple[Target, Claim, timedelta]] = []
         account, mono = self.account, self.clock.monotonic()
         while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
@@ -202,8 +205,8 @@ class Dispatcher:
         return limits.cap is None or limits.used < limits.cap
 
     def _use(self, run: LaneRun, messages: int) -> None:
-        """What is in flight counts as if sent; a certain failure gives it back. A run that has left the lane may
-        have been the only one of its action: then nobody counts."""
+        """Add messages to the cap's use. In flight counts as sent; a certain failure gives it back. A run that has left
+        the lane may have been the only one of its action: then nothing is counted."""
         limits = self.account.facts.get(run.action)
         if limits is not None and limits.cap is not None:
             self.account.facts[run.action] = replace(limits, used=limits.used + messages)
@@ -260,9 +263,9 @@ class Dispatcher:
     async def _call(
         self, run: LaneRun, target: Target, part: Part, claim: Claim, debt_at_claim: timedelta
     ) -> tuple[Outcome, float]:
-        """The provider's answer, and the seconds it took."""
+        """Call the provider. Returns its answer and the seconds it took."""
         began, now = self.clock.monotonic(), self.clock.now()
-        # By both clocks: in a virtual machine that was paused, only the wall's jumps.
+        # By both clocks: in a virtual machine that was paused, only the wall clock jumps.
         if max(began - claim.mono, (now - claim.at).total_seconds()) > STALE_CLAIM:
             if not await self.ledger.still_mine(self.account_id, claim.epoch):
                 return NEVER_CALLED, 0
@@ -279,8 +282,8 @@ class Dispatcher:
         except asyncio.CancelledError:
             if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
                 raise
-            outcome = Unknown("the call was broken off")  # inside the transport: nobody wants this task to end
-        except Exception as error:  # a transport's bug: nobody knows what went out
+            outcome = Unknown("the call was broken off")  # by the transport itself: this task was not cancelled
+        except Exception as error:  # a transport's bug: the message may have gone out
             log.exception("the %s transport raised", self.transport.channel.key, extra={"target": target.id})
             outcome = Unknown(f"{type(error).__name__}: {error}")
         self.last_latency = self.clock.monotonic() - began
@@ -314,18 +317,18 @@ class Dispatcher:
             await self._bounced(target, verdict, now)
 
     def _next_part_at(self, run: LaneRun, target: Target, now: datetime) -> datetime | None:
-        """None: this was the last one."""
+        """Return when the target's next part may go; None after the last one."""
         if target.parts_sent + 1 >= len(run.parts):
             return None
         return now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
 
     def _hand_in(self, run: LaneRun, target: Target, result: Result) -> None:
-        """A delivery like any other. Its place is free at once: the next claim goes out in the same commit, behind the
-        result, and nobody waits for two."""
+        """Hand in a plain delivery. Its room is free at once: the next claim goes out in the same commit, behind the
+        result."""
         self.new_chats.end(target, counts=True)
         self.open.release(target)
         self.ledger.hand_in(result, None, partial(self._written, run, target))
-        # The call is over before the lane looks what it can do.
+        # The call must be over before the lane looks for work.
         self.calls.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
         self._tell_lane()
 
@@ -341,7 +344,7 @@ class Dispatcher:
             self.wake.set()
 
     def _nothing_in_flight(self, run: LaneRun) -> None:
-        """Nothing of the run is in flight here: the lane looks whether it is done."""
+        """Let the lane check whether the run is done."""
         run.queue.dry_until = None
         if run.over:
             self._spawn(closing.describe_again(self.ledger, run.id))
@@ -360,7 +363,7 @@ class Dispatcher:
         )
 
     def _go_on_or_close(self, run: LaneRun, target: Target, result: Result) -> None:
-        """The target waits for its next part here, or its place is free."""
+        """Keep the target for its next part, or release it."""
         if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing and not run.over:
             target.parts_sent = result.parts_sent
             target.attempts = 0
@@ -370,7 +373,7 @@ class Dispatcher:
             self.open.remove(run, target)
 
     async def _protect(self, run: LaneRun, verdict: Consequence, now: datetime) -> None:
-        """Stop the lane or the run before it does harm."""
+        """Pause the account or the run when its outcomes are bad."""
         if verdict.account is not None:
             await self._change_account(verdict, now)
         elif verdict.letter is None or verdict.letter not in breaker.JUDGED:
@@ -382,7 +385,7 @@ class Dispatcher:
             self.wake.set()
 
     async def _bounced(self, target: Target, verdict: Consequence, now: datetime) -> None:
-        """The account's whole day counts, with the reports that came later; and so does the address's past."""
+        """Judge the account's whole day, with bounces reported later, and the address's last outcomes."""
         (day,) = await self.ledger.read(*status.bounces_of_day(self.account_id, self.account.day[0]))
         if why := breaker.too_many_bounces(day["bounced"], day["sends"], self.account.bounces_at):
             await self._pause_account(why, now)
@@ -402,7 +405,7 @@ class Dispatcher:
 # --- results ----------------------------------------------------------------------------------------------
 
 
-#: What the activity says of a message that was not sent, where it is not "failed"; empty: nothing.
+#: The activity's outcome for messages that were not sent, where it is not "failed"; empty: no activity.
 NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
 
 
@@ -417,7 +420,8 @@ def result_of(
     next_part_at: datetime | None,
     now: datetime,
 ) -> Result:
-    """`next_part_at`: the target gets another part after this one, then."""
+    """Return the outcome of one claimed part as the ledger writes it. `next_part_at`: when the target's next part may
+    go; None: it was the last one."""
     sent, more = isinstance(outcome, Sent), next_part_at is not None
     activity = "sent" if sent else NOT_FAILED.get(verdict.kind, "failed")
     return Result(
@@ -463,7 +467,7 @@ class ChatsInFlight:
         return may_begin(self.new_chats, len(self._targets), now)
 
     def why_none(self, now: datetime) -> Wait | None:
-        """What keeps another one from beginning, and until when."""
+        """Return why no new chat may begin now, and until when; None: one may."""
         return wait_for_new_chats(self.new_chats, now)
 
     def begin(self, target: Target) -> None:
@@ -472,7 +476,8 @@ class ChatsInFlight:
             self._count(1)
 
     def end(self, target: Target, counts: bool) -> None:
-        """The provider has answered, or was never asked. `counts`: the message went out, or may have."""
+        """End a new chat once the provider has answered, or was never called. `counts`: the message went out, or may
+        have."""
         if target.id in self._targets:
             self._targets.remove(target.id)
             if not counts:
@@ -482,7 +487,7 @@ class ChatsInFlight:
         self.learning.account.new_chats = self.new_chats.begin(chats)
 
     def learn(self, target: Target, result: Result, verdict: Consequence, now: datetime) -> None:
-        """What the outcome means for this chat and for the others that have not begun; it goes into the result."""
+        """Add to the result whether the chat has begun, and the hold of new chats that follows from the outcome."""
         hold = self.new_chats.hold
         if verdict.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None:
             hold = refused(hold, (verdict.retry_at - now).total_seconds(), verdict.error, now)
@@ -498,7 +503,8 @@ class ChatsInFlight:
 
 
 class OpenTargets:
-    """Each has one of the account's places, until only its result is left to be written."""
+    """Targets of an account that are at the provider, between two parts, or whose result is being written, by run. They
+    are `in_flight`, and count against the concurrency, until only the result is left to be written."""
 
     def __init__(self) -> None:
         self._by_run: dict[int, set[int]] = {}
@@ -540,7 +546,8 @@ UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins t
 
 
 class Uploads:
-    """An account's files at its provider."""
+    """An account's files at its provider. A file is uploaded once per account (and kind of part, where the provider
+    tells them apart) and reused across targets, runs and restarts."""
 
     def __init__(
         self,
@@ -557,11 +564,12 @@ class Uploads:
         self.account_id = account_id
         self.handles = handles  # by Media.key
         self.slice_ends_at = slice_ends_at  # monotonic
-        self.began: float | None = None  # of the one under way, monotonic
+        self.began: float | None = None  # the upload under way, monotonic
         self.tries = 0  # in a row that failed
 
     def missing(self, run: LaneRun, now: datetime) -> Media | None:
-        """The first file of the run without a usable handle: it is uploaded before anything of the run is sent."""
+        """Return the first file of the run without a usable handle: it is uploaded before anything of the run is
+        sent."""
         if not self.transport.uploads_media:
             return None
         for part in run.parts:
@@ -573,12 +581,12 @@ class Uploads:
         return None
 
     def must_be_left(self, run: LaneRun, now: datetime) -> bool:
-        """Whether the run needs a file and the slice is over: the next driver has more time for it."""
+        """Return whether the run needs a file and the slice is over: the next driver has more time for it."""
         over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
         return over and self.missing(run, now) is not None
 
     async def upload(self, file: Media) -> NotSent | None:
-        """None: the provider has it."""
+        """Upload a file. Returns why it failed, or None."""
         self.began = began = self.clock.monotonic()
         try:
             answer = await self._upload(file, self._limit(began))
@@ -592,7 +600,7 @@ class Uploads:
         return None
 
     def _limit(self, began: float) -> float:
-        """An upload may use what is left of the slice, and a little more."""
+        """Return the seconds an upload may take: the rest of the slice and a little more."""
         left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
         return left + UPLOAD_LIMIT
 
@@ -618,8 +626,8 @@ Answer = TypeVar("Answer")
 
 
 class TimeLimit:
-    """What `asyncio.timeout` does, with one timer for all calls under way. A timer for each of them took a tenth of a
-    driver's time, and nearly all were cancelled."""
+    """`asyncio.timeout` for many calls, with one timer for all of them. A timer for each took a tenth of a driver's
+    time, and nearly all were cancelled."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -628,7 +636,7 @@ class TimeLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     async def keep(self, call: Awaitable[Answer]) -> Answer:
-        """The answer, or TimeoutError when it takes too long. One call per task."""
+        """Return the answer, or raise TimeoutError when it takes too long. One call per task."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         self._began[task] = loop.time()
@@ -637,7 +645,7 @@ class TimeLimit:
         try:
             return await call
         except asyncio.CancelledError:
-            # More than once: somebody else wants the task to end as well.
+            # More than once: the task was cancelled from outside as well.
             if task in self._late and task.cancelling() == 1:
                 raise TimeoutError from None
             raise

@@ -1,8 +1,7 @@
-"""Which lanes this worker holds, for one slice.
+"""Hold lanes for one slice and drive them.
 
-A driver takes the advisory locks of accounts that have work due, drives their lanes in one asyncio loop, and
-after a slice of about 40 seconds hands over. Nobody waits for a lock while holding a worker: what another
-driver holds is simply not taken.
+A driver takes the advisory locks of accounts that have work due, drives their lanes in one asyncio loop, and hands over
+after a slice of about 40 seconds. It never waits for a lock: a lane that another driver holds is not taken.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ from fanout.rules.liveness import DRIVER_SILENT_AFTER
 log = logging.getLogger("crier.driver")
 
 TICK = 0.25  # seconds between two looks at what is due
-# Lanes are taken a little ahead, so that thousands that become due in the same second send in it. They keep no place
-# from a lane that is due at once: half of the places stay free for those.
+# Lanes are taken a little ahead, so that thousands that become due in the same second send in it. At least half of the
+# capacity stays free for lanes that are due at once.
 AHEAD = timedelta(seconds=3)
 TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
-STORE_AGAIN_AFTER = 1.0  # seconds between two tries while the database does not take what is in the outbox
+STORE_AGAIN_AFTER = 1.0  # seconds between two tries while the database refuses the results in the outbox
 SUCCESSOR_WITHIN = timedelta(seconds=3)  # a driver's way through the queue: until then its slot has a share
-FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that nobody wanted for so long is taken beyond our share
+FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that no driver took for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
 REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
-# One whose results could not be stored. The process that has them stores them and wakes the lane: others look seldom.
+# For a lane whose results could not be stored. The process that has them stores them and wakes the lane.
 UNSTORED_LANE_PAUSE = timedelta(seconds=15)
-# After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
-# Then everybody stops, and the last calls have their 12 seconds.
+# After the slice, lanes with a slow provider end first, while the others go on and lanes that become due are taken.
+# Then all lanes stop, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
 GIVE_UP_AFTER = 13.0  # a call may take 12 s
-TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end within the wind-down, however slow it is
+TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # a lane taken by then can end within the wind-down, however slow it is
 CLOSE_LIMIT = 1.0  # seconds for closing all transports
-LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
-# The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
-# whoever stops a cluster are above these (tests/engine/test_time_limits.py).
+LAST_WRITES = 15.0  # seconds at the end for reaching a database that is away, to store known results
+# The longest that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and
+# of the processes that stop a cluster are longer (tests/engine/test_time_limits.py).
 LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT + CLOSE_LIMIT
 LONGEST_END = WIND_DOWN + LONGEST_STOP
 
@@ -145,7 +144,7 @@ class Driver:
         self.transports = Transports(make_transport)
 
     async def run(self) -> bool:
-        """Drive for one slice. False: this machine has all its drivers."""
+        """Drive for one slice. Returns False when all driver slots of this machine are taken."""
         self.slice.ends_at = self.clock.monotonic() + self.options.slice_seconds
         try:
             while not self._over():
@@ -169,8 +168,8 @@ class Driver:
     # --- one connection's life --------------------------------------------------------------------------
 
     async def _connect(self) -> bool:
-        """A ledger for one of this machine's slots; retried while PostgreSQL is away, so that a restart costs a
-        second."""
+        """Open a ledger and take one of this machine's slots. Tries again while PostgreSQL is away, so that a restart
+        of it costs a second."""
         while True:
             try:
                 self.ledger = await self.open_ledger(self.outbox)
@@ -190,8 +189,8 @@ class Driver:
             raise
 
     async def _begin(self) -> bool:
-        # First what the last connection could not write: it stands, whoever has the slot by now. While it cannot be
-        # written, its accounts are not taken; the others need not wait for them.
+        # First the results that the last connection could not write: they stand, even if another driver has the slot by
+        # now. While they cannot be written, only their accounts are not taken.
         await self._or_next_tick(self._write_all_late)
         slot = await self.ledger.write(
             sql.LOCK_SLOT, {"slots": self.options.slots, "space": self.options.spaces.slots, "host": self.identity.host}
@@ -210,14 +209,15 @@ class Driver:
             pass
 
     async def _try_to_write_late(self) -> None:
-        """While the database does not take it, it is not asked at every tick."""
+        """Write late results, but not at every tick while the database refuses them."""
         if self.clock.monotonic() >= self.timers.store_at:
             self.timers.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
             await self._write_late()
             self.timers.store_at = float("-inf")
 
     async def _write_late(self) -> list[Result]:
-        """What the provider did may change a verdict, or give a lane something to do."""
+        """Write one bounded part of the outbox, judge the runs concerned again and wake their lanes. Returns the
+        results."""
         outbox = self.outbox
         await outbox.write_stops(partial(closing.stop_account, self.ledger))
         results = await outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
@@ -231,8 +231,8 @@ class Driver:
         return results
 
     async def _empty_outbox(self) -> None:
-        """The slice ended with the connection lost: nothing that we know stays unconfirmed, if it can be helped. What
-        is left after that stays in the outbox for this process's next slice."""
+        """Write the outbox after a slice that ended with the connection lost, so that known results do not stay
+        unconfirmed. Results that still cannot be stored stay in the outbox for this process's next slice."""
         until = self.clock.monotonic() + LAST_WRITES
         while self.outbox:
             try:
@@ -264,7 +264,7 @@ class Driver:
         await self._hand_over()
 
     async def _tick_pause(self) -> None:
-        """Until the next tick, or at once when the connection is lost."""
+        """Wait until the next tick; return at once when the connection is lost."""
         try:
             async with asyncio.timeout(self.options.tick_seconds):
                 await self.ledger.lost.wait()
@@ -272,8 +272,8 @@ class Driver:
             pass
 
     async def _wind_down(self) -> None:
-        """Lanes that wait for a slow provider stop first. Until none of those is left the others go on and what becomes
-        due is taken: with a single slot, nobody else could take it."""
+        """Stop lanes with a slow provider first. Until they have ended, the others go on and lanes that become due are
+        taken: on a machine with a single slot, no other driver could take them."""
         until = self.clock.monotonic() + WIND_DOWN
         while not self._must_stop() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
@@ -285,8 +285,8 @@ class Driver:
             await self.tick()
 
     async def _hand_over(self) -> None:
-        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. What
-        goes wrong here must not end the calls under way: they land, and what comes of them is kept."""
+        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. An
+        error here must not end the calls under way: they finish, and their results are kept."""
         self.slice.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
@@ -301,8 +301,8 @@ class Driver:
         await self.ledger.stop()
 
     def _leave_unfinished(self) -> None:
-        """The connection is lost or given up: calls end in their own time, and what comes of them goes through the
-        outbox. Nobody waits for an upload."""
+        """Leave the lanes of a lost connection: their calls end in their own time, and the results go through the
+        outbox. Uploads are cancelled."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
             if lane is not None and lane.dispatcher.only_uploads:
@@ -314,8 +314,8 @@ class Driver:
         self.leaving.clear()
 
     async def _until_lanes_ended(self) -> None:
-        """Until every lane has ended and was given back. One that goes on although nothing of it is under way, or
-        although that is over its limit, waits for something that never comes: it is given up."""
+        """Wait until every lane has ended and was given back. A lane that goes on with nothing under way, or beyond its
+        time limit, is given up."""
         began = self.clock.monotonic()
         hard_limit = max(began, self.slice.ends_at + WIND_DOWN) + GIVE_UP_AFTER
         await self._tend()
@@ -329,7 +329,7 @@ class Driver:
             if not self.tasks and now > began + GIVE_UP_AFTER:
                 return  # the database takes no lane back: their locks go with the connection
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
-                # Nobody has seen anything of an upload: a stop does not wait for it.
+                # An upload has no recipients yet: a stop does not wait for it.
                 if lane.dispatcher.only_uploads and self._must_stop():
                     self._give_up(lane, None)
                 elif now > (hard_limit if lane.dispatcher.busy and not self._must_stop() else began + GIVE_UP_AFTER):
@@ -350,7 +350,7 @@ class Driver:
         await self._or_next_tick(self._take)
 
     async def _tend(self) -> None:
-        """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
+        """Heartbeat, release finished lanes, flush late results."""
         if self.clock.monotonic() - self.timers.beaten >= BEAT_EVERY:
             self.timers.beaten = self.clock.monotonic()
             await self._or_next_tick(self._beat)
@@ -359,8 +359,8 @@ class Driver:
         await self._or_next_tick(self._try_to_write_late)
 
     async def _or_next_tick(self, duty: Callable[[], Awaitable[object]]) -> None:
-        """What the database refuses for the moment (a deadlock, a row that somebody has locked for long) is nobody's
-        failure: the lanes go on, and it is tried again."""
+        """Carry out a duty, or leave it for the next tick when the database refuses it for the moment (a deadlock, a
+        row that is locked for long). The lanes go on meanwhile."""
         try:
             await duty()
         except psycopg.Error as error:
@@ -370,17 +370,18 @@ class Driver:
 
     async def _beat(self) -> None:
         if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.identity.token)):
-            self.stopping = True  # somebody else has the slot
+            self.stopping = True  # another driver has the slot
 
     async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
-        """Look-ups of lanes may hold up one of ours: a driver that waits for its turn must not look dead."""
+        """Read while beating: look-ups of lanes may hold up this one, and a driver that waits for its turn must not
+        look dead."""
         task = asyncio.create_task(reading)
         while not (await asyncio.wait({task}, timeout=BEAT_EVERY))[0]:
             await self._or_next_tick(self._beat)
         return task.result()
 
     async def _look_around(self) -> None:
-        """What the other drivers do: free those that are silent, and share the lanes with the rest."""
+        """Free silent drivers, compute this driver's share of the lanes, and take orphaned lanes."""
         now = self.clock.now()
         await closing.free_stuck(self.ledger, self.identity.token, self.options.silent_after)
         live = {"now": now, "silent_after": self.options.silent_after, "successor_within": SUCCESSOR_WITHIN}
@@ -391,7 +392,7 @@ class Driver:
             await self._take_due(await self._beating(self.ledger.read(sql.ORPHANED_LANES, lanes)), now)
 
     async def _notice(self) -> None:
-        """Poke the lanes for which something changed; drop those that somebody else has taken."""
+        """Have lanes reload whose account or runs changed; stop those that another driver has taken."""
         if not self.lanes:
             return
         mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
@@ -438,14 +439,14 @@ class Driver:
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
 
     def _may_take(self, account_id: int) -> bool:
-        # One that was freed because it stood still may be ours all the time: it is stopped (`_notice`) and given back
-        # first. The same session would get its lock a second time, and one lane would give up the other's.
+        # A lane that was freed because it stood still may still be ours: it is stopped (`_notice`) and given back
+        # first. The same session would get its lock a second time, and one lane would release the other's.
         if account_id in self.slice.wound_down or account_id in self.lanes:
             return False
-        return not self.outbox.holds(account_id)  # what is not stored has the account's places
+        return not self.outbox.holds(account_id)  # unstored results count against the account's concurrency
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
-        """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""
+        """Return the lanes within our share, and beyond it those that no driver has taken for a moment."""
         left = self.share - len(self.lanes)
         return [row for n, row in enumerate(due) if n < left or now - row["due_at"] > FREE_FOR_ALL_AFTER]
 
@@ -455,7 +456,8 @@ class Driver:
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
 
     async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
-        """Nobody comes for a lane that has a holder and no task."""
+        """Take over locked lanes, or give back those that cannot be taken over now: a lane with a holder and no task
+        would be driven by no one."""
         try:
             await self._take_over(locked, now)
         except psycopg.Error as error:
@@ -490,7 +492,7 @@ class Driver:
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
 
     async def _load(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
-        """All at once; if that fails, one by one, so that an account nobody can read stops only itself."""
+        """Load the accounts together; if that fails, one by one, so that an unreadable account stops only itself."""
         try:
             return await self._load_ready(accounts, now)
         except (LedgerLost, psycopg.OperationalError):
@@ -544,13 +546,13 @@ class Driver:
         finally:
             if self.tasks.get(lane.account_id) is asyncio.current_task():
                 del self.tasks[lane.account_id]
-        # One that outlived its connection has lost its lock: there is nothing to give back.
+        # A lane that outlived its connection has lost its lock: there is nothing to give back.
         if self.lanes.get(lane.account_id) is lane:
             self.leaving.append((lane, sleep, failure))
 
     def _rest(self, lane: Lane, error: Exception) -> tuple[Sleep, Exception | None]:
-        """After an error. A bug in one lane must not stop the others: it rests, and is suspended when it goes on like
-        this. A database that is busy, or takes nothing, is no fault of the lane."""
+        """Return how long a lane rests after an error, and the error if it is the lane's own. A lane that keeps failing
+        is suspended; a database that is busy or refuses writes is not the lane's fault."""
         until = self.clock.now() + FAILED_LANE_PAUSE
         if may_work_later(error):
             log.warning("a lane rests: %s", error, extra={"account": lane.account_id})
@@ -559,11 +561,11 @@ class Driver:
         return Sleep(until, f"failed: {error}"), error
 
     async def _leave(self) -> None:
-        """Give back the lanes that ended, all at once, when everything of them is durable. What is refused stays in
-        `leaving`."""
+        """Give back the lanes that ended, together, once everything of them is durable. Lanes that the database refuses
+        to take back stay in `leaving`."""
         if not self.leaving:
             return
-        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
+        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # the order in which lanes are locked
         await self.ledger.flushed()
         rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
@@ -581,8 +583,8 @@ class Driver:
                 await closing.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
 
     def _until_stored(self, lane: Lane, sleep: Sleep) -> Sleep:
-        """Return when the lane is due. One that has results in our outbox stays due: should this process die, the next
-        holder settles what is in flight."""
+        """Return when the lane is due. A lane with results in our outbox stays due: should this process die, the next
+        holder settles its targets in flight."""
         soon = self.clock.now() + UNSTORED_LANE_PAUSE
         if not self.outbox.holds(lane.account_id) or (sleep.until is not None and sleep.until <= soon):
             return sleep
@@ -604,6 +606,8 @@ def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tup
 
 
 class Transports:
+    """The transports of the accounts that a driver has had, open until its slice is over."""
+
     def __init__(self, make: MakeTransport) -> None:
         self.make = make
         self._by_account: dict[int, Transport] = {}
@@ -612,7 +616,7 @@ class Transports:
         return self._by_account[account_id]
 
     async def make_ready(self, account_id: int, config: AccountConfig) -> None:
-        """The account's transport, anew when its settings changed."""
+        """Make the account's transport, or make it anew when its settings changed."""
         transport = self._by_account.get(account_id)
         if transport is not None and transport.account == config:
             return
@@ -621,7 +625,7 @@ class Transports:
         self._by_account[account_id] = self.make(config)
 
     async def close(self) -> None:
-        """All at once: one that takes its time must not hold up the others, or the end of the slice."""
+        """Close all at once, within a time limit, so that a slow one does not hold up the end of the slice."""
         closing = [asyncio.create_task(transport.close()) for transport in self._by_account.values()]
         self._by_account.clear()
         if not closing:

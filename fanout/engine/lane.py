@@ -1,4 +1,4 @@
-"""One account's queue: which run is next, may it send, and when.
+"""One account's queue: choose the next run, ask its gates, and wait or send.
 
 A lane makes one step at a time: close the runs that must close, wait where a gate is shut, else let the dispatcher
 claim as many targets as pace and concurrency allow. The loop only repeats it.
@@ -20,9 +20,9 @@ from fanout.rules.gates import OPEN, Close, Wait
 from fanout.rules.new_chats import later
 from fanout.rules.pace import PaceState, held, next_slot
 
-PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
+PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
-EMPTY_LOOK_FACTOR = 20  # a look that found nothing takes at most a twentieth of the time
+EMPTY_LOOK_FACTOR = 20  # looks that find nothing take at most a twentieth of the time
 FIRST_TARGETS = 20  # of a run: lanes that are taken together do not wait for each other's hundreds
 UNSTORED = "the database does not take results"
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
@@ -58,8 +58,8 @@ class Lane:
     # --- the loop ---------------------------------------------------------------------------------------
 
     async def drive(self) -> Sleep:
-        """Until there is nothing to do for a while, or the driver asks for the lane. Nothing is in flight
-        when it returns."""
+        """Make steps until there is nothing to do for a while, or the driver stops the lane. Nothing is in flight when
+        it returns."""
         sleep = Sleep(self.clock.now())
         try:
             while not self.stopping:
@@ -70,12 +70,12 @@ class Lane:
                 await self._nap(sleep)
         finally:
             await self.dispatcher.finish_calls()
-        if self.dispatcher.failure is not None:  # of a result that was refused while the lane did something else
+        if self.dispatcher.failure is not None:  # a result was refused while the lane did something else
             raise self.dispatcher.failure
         return sleep if not self.stopping else Sleep(self.clock.now())
 
     async def step(self) -> Sleep:
-        """One round. Returns when there may be something to do again."""
+        """Make one step. Returns when there may be something to do again."""
         dispatcher = self.dispatcher
         if dispatcher.failure is not None:
             raise dispatcher.failure
@@ -92,7 +92,7 @@ class Lane:
         if self.account.probing and dispatcher.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
         if not self._has_room(run, now):
-            # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
+            # Targets between two parts, perhaps of another run, use up the concurrency: only their next parts free it.
             between = self._between_parts(now)
             if between is None:
                 return Sleep(self._next_part(*self.runs), "waiting for the provider", "provider", run.id)
@@ -107,7 +107,7 @@ class Lane:
         return Sleep(now)
 
     async def _wait_for(self, slot: datetime, run: LaneRun, now: datetime) -> Sleep:
-        """The pace, or a provider that asked for a break: that one the operator should see."""
+        """Wait for the pace. A break that the provider asked for is shown to operators."""
         until, held = min(slot, run.closes_at), self.dispatcher.learning.held
         if held is None or held.until <= now:
             return Sleep(until, "pace", "pacing", run.id)
@@ -116,7 +116,7 @@ class Lane:
         return Sleep(until, held.why, "retries", run.id)
 
     def reload_soon(self) -> None:
-        """Something changed in the database that this lane must see."""
+        """Have the lane read its account and runs again."""
         self.dispatcher.stale = True
         self.dispatcher.wake.set()
 
@@ -131,7 +131,7 @@ class Lane:
         return sleep.until is None or sleep.until - self.clock.now() > PARK_AFTER
 
     def _account_for(self, sleep: Sleep) -> None:
-        """A parked lane's wait is known in advance; that of a waiting run is counted with its status."""
+        """Count a parked lane's wait in advance; the time of a waiting run is counted with its status."""
         if sleep.run_id is not None and sleep.until is not None and sleep.cause in ("pacing", "retries"):
             self.ledger.spent(sleep.run_id, sleep.cause, (sleep.until - self.clock.now()).total_seconds())
             self.ledger.write_times(sleep.run_id)
@@ -155,11 +155,12 @@ class Lane:
     # --- the wall clock ---------------------------------------------------------------------------------
 
     def _offset(self, now: datetime) -> datetime:
-        """The wall's time when the monotonic clock showed zero."""
+        """Return the wall clock's time when the monotonic clock showed zero."""
         return now - timedelta(seconds=self.clock.monotonic())
 
     def _notice_clock_step(self, now: datetime) -> None:
-        """Set back an hour, a retry of five seconds would be an hour away: what we keep in memory moves along."""
+        """Move the moments kept in memory when the clock was set: set back an hour, a retry in five seconds would be an
+        hour away."""
         step = self._offset(now) - self._clock_offset
         if abs(step) < CLOCK_STEP:
             return
@@ -173,7 +174,7 @@ class Lane:
     # --- what there is to do ----------------------------------------------------------------------------
 
     async def reload(self) -> None:
-        """Account, pace settings and live runs as they are now. The pace itself is ours alone."""
+        """Read account, pace settings and live runs again. The pace itself stays ours."""
         dispatcher, ours = self.dispatcher, self.account
         dispatcher.stale = False
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
@@ -207,10 +208,12 @@ class Lane:
             await self.reload()
 
     async def _next_run(self, now: datetime) -> tuple[LaneRun | None, Sleep]:
-        """The first run with something to send now; runs take turns in the order they were due."""
+        """Return the first run with something to send now, in lane order, and else how long to sleep."""
         sleep = Sleep(None)
         for run in list(self.runs):
-            if run.scheduled_for > now and not run.attempted:  # one that has begun stays due when the clock is set back
+            if (
+                run.scheduled_for > now and not run.attempted
+            ):  # a run that has begun stays due when the clock is set back
                 sleep = _sooner(sleep, Sleep(run.scheduled_for, "not due yet"))
                 continue
             gate = self._gate(run, now)
@@ -228,7 +231,7 @@ class Lane:
         return None, sleep
 
     def _idle(self, run: LaneRun) -> Sleep:
-        """When a run without work at hand may have some again."""
+        """Return when a run without work at hand may have some again."""
         if self.dispatcher.open.of(run):
             return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
         until = min(run.queue.dry_until or run.closes_at, run.closes_at)
@@ -237,8 +240,8 @@ class Lane:
         return Sleep(until, "waiting to try again", "retries", run.id)
 
     def _has_room(self, run: LaneRun, now: datetime) -> bool:
-        """Whether something of the run can be claimed. A run that may not go on keeps no place from it: whoever waited
-        for its next part would wait until it goes on, and one that is to be closed never does."""
+        """Return whether something of the run can be claimed. Blocked runs release their targets between two parts: the
+        lane would wait for their next parts until they go on, and a run that is to be closed never does."""
         if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
                 if other.queue.between_parts and self._gate(other, now) != OPEN:
@@ -252,7 +255,7 @@ class Lane:
         return run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)
 
     def _between_parts(self, now: datetime) -> LaneRun | None:
-        """A run with a target whose next part may go now."""
+        """Return a run with a target whose next part may go now."""
         return next((run for run in self.runs if self.dispatcher.ready(run, now)), None)
 
     def _next_part(self, *runs: LaneRun) -> datetime | None:
@@ -291,22 +294,25 @@ class Lane:
         if run.follow_up and targets:
             run.under_backpressure = await self.ledger.gathered(loading.under_backpressure, self.account_id)
         if not targets:
-            # Where an earlier run holds all recipients, every one of them was looked at: seldom, if that takes long.
+            # Where an earlier run holds all recipients, every one of them was looked at: the longer that takes, the
+            # longer the pause before the next look.
             queue.next_look = queue.dry_until = now + max(LOOK_AGAIN, took * EMPTY_LOOK_FACTOR)
 
     def _earlier(self, run: LaneRun) -> list[int]:
-        """The runs that this one does not overtake. Message 2 is sent first of all, but never before its Message 1."""
+        """Return the runs that this one does not overtake. Message 2 is sent first of all, but never before its Message
+        1."""
         earlier = [other.id for other in self.runs[: self.runs.index(run)] if other.answers != run.id]
         return [*earlier, run.answers] if run.answers is not None else earlier
 
     def _chunk(self, run: LaneRun) -> int:
-        """Half a minute's worth: enough to be quick, little enough to notice what changes. At first only a few."""
+        """Return how many targets to fetch: half a minute's worth, so that changes are noticed, and only a few at
+        first."""
         per_minute = self.account.pace_settings.per_minute
         chunk = int(min(500, max(10, per_minute / 2))) if per_minute else 500
         return chunk if run.queue.fetched else min(FIRST_TARGETS, chunk)
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
-        """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
+        """Finish a run of which nothing is left to send now, or note when its next retry is due."""
         no_new_chats = self.dispatcher.new_chats.why_none(now)
         remaining = loading.Remaining(run.id, self.account_id, no_new_chats is not None)
         left = await self.ledger.gathered(loading.next_retries, remaining)
@@ -314,7 +320,8 @@ class Lane:
             await self._hold_new_chats(run, no_new_chats, now)
             return
         if left["pending"]:
-            # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
+            # Due, and still not fetched: an earlier run must send to that recipient first. Look again later, not at
+            # once.
             retry_at = left["at"]
             in_future = retry_at is not None and retry_at > now
             run.queue.dry_until = retry_at if in_future else run.queue.next_look or now + LOOK_AGAIN
@@ -326,7 +333,7 @@ class Lane:
         self.runs.remove(run)
 
     async def _hold_new_chats(self, run: LaneRun, gate: Wait, now: datetime) -> None:
-        """Nothing but new chats is left of the run: it waits for them, or pauses if its window ends first."""
+        """Wait for new chats, the only thing left of the run, or pause it if its window ends first."""
         if gate.until >= run.closes_at:
             await self._close(run, Close(PauseReason.ACCOUNT_CAPACITY, gate.why, gate.until), now)
             return
@@ -340,7 +347,7 @@ class Lane:
         run.status = "running"
 
     async def _hold(self, run: LaneRun, gate: Wait, now: datetime, counts: bool = True) -> None:
-        """The run waits and says for what; a wait of a moment is not worth a line."""
+        """Store that the run waits and why, unless it is only for a moment."""
         if gate.until - now <= PARK_AFTER and run.status == "running":
             return
         if run.status != "waiting" or run.waiting_until != gate.until:
@@ -350,8 +357,8 @@ class Lane:
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:
-        """Stop the run once nothing of it is in flight here. A failure in flight gives its place under the cap
-        back, so that limit is asked again then."""
+        """Stop the run once nothing of it is in flight here. A failure in flight gives its part of the cap back, so
+        that limit is asked again then."""
         dispatcher = self.dispatcher
         if gate.reason != PauseReason.ACCOUNT_CAPACITY:
             run.closing = gate
@@ -368,13 +375,13 @@ class Lane:
 
 
 def _with_break(ours: LaneAccount, fresh: LaneAccount) -> PaceState:
-    """Our pace. An earlier holder may have learnt late that the provider wants a break."""
+    """Return our pace, with a break of the provider that an earlier holder learnt of late."""
     until = fresh.pace.next_send_at
     return held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
 
 
 def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:
-    """A run that was already under way keeps its targets; everything else is as the database says."""
+    """Return the fresh run; one that was under way keeps its targets."""
     if kept is None:
         return fresh
     kept.status, kept.facts = fresh.status, fresh.facts

@@ -1,4 +1,4 @@
-"""What a lane reads before it sends, as plain values: the account, its limits, its live runs."""
+"""Read what a lane needs before it sends, as plain values: the account, its limits, its live runs and their targets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fanout.runs import follow_ups
 from reminders import media_links, unsubscribe
 from reminders.window import Window, local_day_bounds
 
-# A handle that is about to expire is not worth starting with.
+# A handle that is about to expire is not used.
 EXPIRY_MARGIN = timedelta(minutes=5)
 
 
@@ -50,11 +50,11 @@ class Target:
     parts_sent: int
     attempts: int
     facts: TargetFacts
-    # What its placeholders stand for; None where the run has none.
+    # Values of its placeholders; None where the run has none.
     values: dict[str, str] | None = None
     # Between two parts: not before this moment.
     ready_at: datetime | None = None
-    # A person whom the account has not talked to yet.
+    # The account has not written to this person yet, nor the person to it.
     new_chat: bool = False
 
 
@@ -84,15 +84,15 @@ class LaneRun:
     parts: list[Part]
     attempted: bool
     follow_up: bool = False
-    # The account's queue of follow-ups is long: they wait longer between sends.
+    # The account's queue of follow-ups is long: follow-ups wait longer between sends.
     under_backpressure: bool = False
-    # Of Message 2: the run with Message 1.
+    # The run with Message 1, if this is Message 2.
     answers: int | None = None
     is_test: bool = False
     queue: TargetQueue = field(default_factory=TargetQueue)
     waiting_until: datetime | None = None
     closing: Close | None = None
-    # Stopped, here or by an operator: what is in flight ends, and nothing follows.
+    # Stopped, here or by an operator: in-flight targets end, and nothing is claimed.
     over: bool = False
 
     @property
@@ -101,7 +101,7 @@ class LaneRun:
 
     @property
     def interrupts(self) -> bool:
-        """Whether it comes in between another run: Message 2, or a test."""
+        """Return whether it interrupts another run, as Message 2 and tests do."""
         return self.answers is not None or self.is_test
 
 
@@ -131,8 +131,8 @@ class LaneAccount:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the next message must go through: after a breaker or a reactivation, while nobody is judged yet.
-        After a mere break a recipient may still be gone."""
+        """Return whether the next message must go through: after a breaker or a reactivation, while no run is judged
+        yet. After a mere break a recipient may still be gone."""
         return self.probing and self.sample_run is None
 
     @property
@@ -142,7 +142,7 @@ class LaneAccount:
 
 @dataclass(slots=True)
 class LaneLoad:
-    """All that a lane needs to know before its first claim."""
+    """Everything that a lane needs before its first claim."""
 
     account: LaneAccount
     runs: list[LaneRun]
@@ -161,13 +161,13 @@ class Uploaded:
 
 
 async def load_again(ledger: Ledger, lanes: list[tuple[int, datetime]]) -> list[LaneLoad]:
-    """For lanes that look again, each with its moment."""
+    """Load lanes again, each with the moment at which it asks."""
     loads = await load(ledger, [account_id for account_id, _ in lanes], max(now for _, now in lanes))
     return [loads[account_id] for account_id, _ in lanes]
 
 
 async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
-    """A handful of queries, whatever the number of lanes and targets."""
+    """Load lanes with a handful of queries, for any number of lanes and targets."""
     rows = await ledger.read(sql.LANES, (accounts,))
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
@@ -185,7 +185,7 @@ async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 
 async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
-    """Today's caps, and what was used of them by the activity ledger."""
+    """Read today's caps and how much of them is used."""
     own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
     capped: list[Day] = []
     for row in rows:
@@ -202,7 +202,7 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
 
 
 async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
-    """How many chats each account has begun today, where that is limited."""
+    """Read how many chats each account has begun today, where that is limited."""
     limited = {
         key: lane.account for key, lane in lanes.items() if lane.runs and lane.account.new_chats.budget is not None
     }
@@ -221,7 +221,7 @@ def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
 
 
 async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
-    """The handles that accounts already have for the files of their live runs."""
+    """Read the handles that accounts already have for the files of their live runs."""
     wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
     if wanted:
         for row in await ledger.read(sql.UPLOADS, (list(lanes), list(wanted))):
@@ -269,7 +269,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
-        # Message 2 that meets a closed window waits for the next opening, tried or not.
+        # Message 2 waits for the next opening of its window, attempted or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         answers=row["answers_id"],
         is_test=row["is_test"],
@@ -299,17 +299,17 @@ def frozen_media(media: dict[str, Any], kind: str) -> Media:
 
 def _content(media: dict[str, Any]) -> bytes:
     if "path" not in media:
-        return bytes(media["size"])  # a simulation's file has a size only
+        return bytes(media["size"])  # a simulated file has only a size
     return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
 class Wanted(NamedTuple):
-    """The next targets of a run that a lane asks for; the columns of `w` in sql.TARGETS."""
+    """A lane's request for the next targets of a run; the columns of `w` in sql.TARGETS."""
 
     run: int
     account: int
     now: datetime
-    open: str  # arrays, as PostgreSQL spells them
+    open: str  # arrays, as PostgreSQL writes them
     earlier: str
     follow_up: bool
     no_new_chats: bool
@@ -326,7 +326,7 @@ async def next_targets(ledger: Ledger, wanted: list[Wanted]) -> list[list[Target
 
 
 class Remaining(NamedTuple):
-    """What is left of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
+    """A lane's question about the rest of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
 
     run: int
     account: int
@@ -351,7 +351,7 @@ def target(row: Row, follow_up: bool) -> Target:
 
 
 async def under_backpressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
-    """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
+    """Return whether each account's queue of follow-ups is above the threshold; counted no further than that."""
     limits = account_limits.queue_limits()
     rows = await ledger.read(account_limits.QUEUED, account_limits.up_to_threshold(accounts, limits))
     queued = {row["id"]: row["n"] for row in rows}
