@@ -53,7 +53,7 @@ PING_SECONDS = 2.0
 class Options:
     host: str = "127.0.0.1"
     port: int = 0
-    #: Where bridges and drivers on other machines reach this one; empty: nobody else does.
+    #: Address at which bridges and drivers on other machines reach this one; empty: none do.
     public_url: str = ""
     most: int = 200
     #: Folder of a script; None: the real WhatsApp.
@@ -61,7 +61,7 @@ class Options:
 
 
 def run(options: Options, beat: Callable[[], None]) -> None:
-    """Until SIGTERM; `beat` is called for as long as the event loop goes round. Ends the process itself: a client that
+    """Run until SIGTERM; `beat` is called for as long as the event loop works. Ends the process itself: a client that
     does not stop must not keep it alive."""
     # Keys in the sessions are as secret as credentials.
     os.umask(0o077)
@@ -74,7 +74,7 @@ def run(options: Options, beat: Callable[[], None]) -> None:
 
 
 async def beat_on(beat: Callable[[], None]) -> None:
-    """Not from a thread: a loop that stands still must not beat."""
+    """Call `beat` from the loop, not from a thread: a loop that stands still must not beat."""
     while True:
         beat()
         await asyncio.sleep(BRIDGE_BEATS_EVERY.total_seconds())
@@ -121,14 +121,14 @@ def stop_signal() -> asyncio.Event:
 
 
 async def until_stopped(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -> None:
-    """Work for as long as the locks are ours; without them, leave everything and take locks anew."""
+    """Work while the locks are ours; without them, end all sessions and take locks anew."""
     while not stop.is_set():
         try:
             await shard.open()
         except (OSError, psycopg.Error) as error:
             log.warning("no session with PostgreSQL: %s", error)
         else:
-            # Not earlier: whoever reads the address may ask at once.
+            # Not earlier: a process that reads the address may ask at once.
             announce(shard.address)
             await work(bridge, shard, stop)
         with suppress(TimeoutError):
@@ -154,7 +154,7 @@ async def work(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -> None:
 
 
 def announce(address: str) -> None:
-    """Renamed into place: who sees the file sees the whole address."""
+    """Write the bridge's address to its file, renamed into place: a reader sees the whole address."""
     folder = wire.folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = folder / f"bridge.url.{os.getpid()}"

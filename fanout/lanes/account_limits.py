@@ -1,4 +1,4 @@
-"""What is an account's cap for an action, and how much of it is used today? Read from the database.
+"""An account's limits as the database has them: daily caps and their use, pace and hours, and its queue of follow-ups.
 
 The lane, the plan, the forecast, the `why` line and the admin all ask here, so that they agree.
 """
@@ -22,8 +22,8 @@ from fanout.rules.gates import Cap, HasLimit, WarmUp, cap_of_day, local_date
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
 
-# Successes count; what is in flight or unconfirmed counts as if sent. Many accounts and actions at once, each
-# with the bounds of its own day and the actions of runs that the channel counts as this one (`day_of`).
+# Sent counts; in flight and unconfirmed count as sent. For many accounts and actions at once, each with the bounds of
+# its own day and the actions that its channel counts as this one (`day_of`).
 USED_TODAY = """
 SELECT d.account_id, d.action,
        (SELECT count(*) FROM fanout_activity v
@@ -41,24 +41,24 @@ CapsByDay = Callable[[date], Cap]
 
 
 def day_of(account_id: int, channel_key: str, action: str, bounds: tuple[datetime, datetime]) -> Day:
-    """What USED_TODAY asks for one account and action."""
+    """Return the row that USED_TODAY takes for one account and action."""
     described = channel(channel_key)
     counted = ",".join(other for other in Action.values if described.counts(other) == action)
     return account_id, action, counted, *bounds
 
 
 def as_arrays(days: Sequence[Day]) -> list[list[Any]]:
-    """The days as the arrays that USED_TODAY takes."""
+    """Return the days as the arrays that USED_TODAY takes."""
     return [list(column) for column in zip(*days)]
 
 
 def caps(account: Account, action: str) -> CapsByDay:
-    """The cap of any day, with one query."""
+    """Return a function for the cap of any day, with one query."""
     return caps_by_day(account, action, DailyLimit.objects.filter(account=account, action=action).first())
 
 
 def caps_by_day(account: Account, action: str, own: HasLimit | None) -> CapsByDay:
-    """The cap of any day, where the account's own limit has been read."""
+    """Return a function for the cap of any day, where the account's own limit has been read."""
     warmup = WarmUp(account.warmup_started_on, account.warmup_days, account.warmup_floor)
 
     def on(day: date) -> Cap:
@@ -72,18 +72,18 @@ def cap_on(account: Account, action: str, day: date) -> Cap:
 
 
 def cap_today(account: Account, action: str, now: datetime) -> Cap:
-    """The cap of the account's own calendar day."""
+    """Return the cap of the account's calendar day."""
     return cap_on(account, action, local_date(account.timezone, now))
 
 
 def used_today(account: Account, action: str, now: datetime) -> int:
-    """Sent today, in flight and unconfirmed: by the lane's own statement."""
+    """Return how many were sent today, with in flight and unconfirmed, by the lane's own statement."""
     day = day_of(account.pk, account.channel, action, local_day_bounds(account.timezone, now))
     return used_on([day])[account.pk, action]
 
 
 def used_on(days: Sequence[Day]) -> dict[tuple[int, str], int]:
-    """The same of many accounts and actions."""
+    """Return the use of many accounts and actions."""
     if not days:
         return {}
     with connection.cursor() as cursor:
@@ -113,7 +113,7 @@ def pace_state(lane: Row) -> PaceState:
 
 
 def part_jitter(effective: Mapping[str, float]) -> tuple[float, float]:
-    """Seconds between two parts of one target, at least and at most."""
+    """Return the seconds between two parts of one target, at least and at most."""
     return effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000
 
 
@@ -127,8 +127,8 @@ def business_hours(account: Row) -> BusinessHours:
 
 QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second is the account
 
-# By account and run, each a bounded look into the index of pending targets. What is paused is queued too: resumed, all
-# of it goes out.
+# By account and run, each a bounded look into the index of pending targets. Paused runs count too: when they are
+# resumed, all of it goes out.
 QUEUED = f"""
 SELECT a.id, least(sum(q.n), %(most)s)::int AS n
   FROM unnest(%(accounts)s::bigint[]) AS a(id)
@@ -151,14 +151,14 @@ def queue_limits() -> QueueLimits:
 
 
 def queued(accounts: Collection[int], most: int) -> dict[int, int]:
-    """How many follow-ups wait in each account's queue, counted up to `most`."""
+    """Return how many follow-ups wait in each account's queue, counted up to `most`."""
     with connection.cursor() as cursor:
         cursor.execute(QUEUED, {"accounts": list(accounts), "most": most})
         return dict(cursor.fetchall())
 
 
 def up_to_threshold(accounts: Collection[int], limits: QueueLimits) -> dict[str, Any]:
-    """Parameters of `QUEUED` for whoever only asks whether the queues are above the threshold."""
+    """Return the parameters of `QUEUED` that count only as far as the threshold."""
     return {"accounts": list(accounts), "most": limits.threshold + 1}
 
 
@@ -168,7 +168,8 @@ def under_backpressure(account: int) -> bool:
 
 
 def lock_queues(accounts: Collection[int]) -> None:
-    """Until the caller's transaction ends: two runs made at the same moment must not both fill what is left."""
+    """Lock the queues until the caller's transaction ends: two runs made at the same moment must not both fill what is
+    left."""
     with connection.cursor() as cursor:
         for account in sorted(accounts):
             cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [QUEUE_LOCKS, account])

@@ -1,5 +1,5 @@
-"""Adding and changing accounts, for the admin and the shell alike: checked, saved, noted in the timeline, and the
-lane is woken."""
+"""Add and change accounts, for the admin and the shell alike: checked, saved, noted in the timeline, and the lane is
+woken. Also their webhook addresses, and whether they are verified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fanout.models.trail import note
 
 NOT_PAIRED = "not paired yet: open “Pair” on the account's page"
 
-#: what the engine and the controls write, and an operator does not
+#: columns that only the engine and the controls write
 NOT_SETTINGS = {
     "id",
     "hook_token",
@@ -47,16 +47,16 @@ NOT_SETTINGS = {
 
 @dataclass(slots=True)
 class Change:
-    """What an operator does to an account; the last two are filled in when it is done."""
+    """An operator's change of an account; the last two fields are filled in when it is done."""
 
     account: Account
-    #: the credentials that came with the change; None where the stored ones stay
+    #: the credentials that came with the change; None: the stored ones stay
     entered: dict[str, Any] | None = None
     fields: list[str] = field(default_factory=list)
     tuned: dict[str, list[float | None]] = field(default_factory=dict)
 
     def enter(self, credentials: dict[str, Any], *, replace: bool = False) -> None:
-        """Credentials as the operator gave them. They stand beside stored ones, or in their place."""
+        """Set credentials as the operator gave them, beside the stored ones or in their place."""
         self.entered = credentials
         self.account.credentials = credentials if replace else readable(self.account) | credentials
 
@@ -75,7 +75,7 @@ def add_account(account: Account, user: Any, now: datetime) -> None:
 
 @contextmanager
 def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
-    """The account as stored, locked, for the block to change; its caps too. All or nothing."""
+    """Lock the stored account and yield it to be changed, with its caps. All or nothing."""
     access.require(user, account)
     with transaction.atomic():
         change = Change(Account.objects.select_for_update().get(pk=account.pk))
@@ -93,8 +93,8 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
 
 
 def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> None:
-    """Where the destination changed, keep only credentials that came with the change; ValidationError where none did.
-    Those that were stored for another destination must not be sent to a new one."""
+    """Keep only credentials that came with the change where the destination changed, or raise ValidationError if none
+    did. Those stored for another destination must not be sent to a new one."""
     if not moved or not stored:
         return
     if change.entered is None:
@@ -103,7 +103,7 @@ def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> N
 
 
 def readable(account: Account) -> dict[str, Any]:
-    """The stored credentials. Nothing where no key decrypts them: entering them again must be possible."""
+    """Return the stored credentials; empty where no key decrypts them, so that they can be entered again."""
     credentials = _credentials(account)
     return credentials if isinstance(credentials, dict) else {}
 
@@ -113,7 +113,7 @@ def _save(change: Change, before: dict[str, Any]) -> None:
     columns = [name for name in after if after[name] != before[name]]
     change.fields = [word for name in columns if name not in KNOBS for word in _words(name, before[name], after[name])]
     if columns:
-        # Untouched credentials are not validated: there may be no key left that opens them.
+        # Untouched credentials are not validated: there may be no key left that decrypts them.
         change.account.full_clean(exclude=None if "credentials" in columns else {"credentials"})
         change.account.save(update_fields=[*columns, "untested_since", "updated_at"])
 
@@ -122,7 +122,7 @@ def _columns(account: Account) -> dict[str, Any]:
     columns = {
         f.attname: account.__dict__[f.attname] for f in Account._meta.concrete_fields if f.name not in NOT_SETTINGS
     }
-    # Copies: the block may change them in place. With their type, which hides the values from tracebacks.
+    # Copies, because the block may change them in place. With their type, which hides the values from tracebacks.
     return columns | {"config": _copy(account.config), "credentials": _copy(_credentials(account))}
 
 
@@ -138,7 +138,7 @@ def _credentials(account: Account) -> Any:
 
 
 def _words(name: str, before: Any, after: Any) -> list[str]:
-    """A column's name, or the names of the settings and secrets that changed in it; never a value."""
+    """Return the column's name, or the names of the settings and secrets that changed in it; never a value."""
     if not isinstance(after, dict):
         return [name.removesuffix("_id")]
     before = before if isinstance(before, dict) else {}
@@ -176,7 +176,7 @@ def apply_preset(account: Account, preset: Preset, user: Any, now: datetime) -> 
 
 
 def webhook_address(account: Account) -> str:
-    """Empty where the channel's provider reports nothing by webhook."""
+    """Return the address that the account's provider reports to; empty where it reports nothing by webhook."""
     if not channel(account.channel).webhook:
         return ""
     return f"{settings.PUBLIC_URL or settings.SITE_URL}/hooks/{account.channel}/{account.hook_token}"
@@ -184,7 +184,7 @@ def webhook_address(account: Account) -> str:
 
 @transaction.atomic
 def renew_webhook(account: Account, user: Any, now: datetime) -> str:
-    """A new address; the old one is unknown from now on."""
+    """Give the account a new webhook address; the old one is unknown from now on."""
     access.require(user, account)
     if not webhook_address(account):
         raise ValidationError(f"{account.label} has no webhook: its provider reports nothing that way.")
@@ -198,7 +198,7 @@ def renew_webhook(account: Account, user: Any, now: datetime) -> str:
 # --- proof that an account works --------------------------------------------------------------------------
 
 
-# Only accounts that nothing has shown to work yet; each looks at the newest part of its own activity.
+# Only unverified accounts; each looks at the newest part of its own activity.
 DELIVERED = """
 UPDATE accounts_account a SET untested_since = NULL
  WHERE a.untested_since IS NOT NULL
@@ -209,13 +209,13 @@ UPDATE accounts_account a SET untested_since = NULL
 
 
 def mark_untested(account: Account, now: datetime) -> None:
-    """What worked before says nothing about new settings. An account that is paired proves itself by that."""
+    """Mark an account as not verified after its settings changed. Pairing verifies an account by itself."""
     if not channel(account.channel).pairs:
         account.untested_since = now
 
 
 def note_test(account: Account, result: SignIn, user: Any, asked_at: datetime) -> None:
-    """A line in the timeline; a success counts unless the account was changed while the provider was asked."""
+    """Add a test to the timeline. A success verifies the account unless it was changed while the provider was asked."""
     Event.objects.create(
         account=account, actor=user, at=asked_at, verb="tested", detail=sign_in_result(account, result)
     )
@@ -228,6 +228,6 @@ def sign_in_result(account: Account, result: SignIn) -> str:
 
 
 def note_deliveries(now: datetime) -> None:
-    """Accounts that delivered something since they were added or changed work."""
+    """Mark accounts as verified that delivered something since they were added or changed."""
     with connection.cursor() as cursor:
         cursor.execute(DELIVERED, {"actions": list(Action.values)})

@@ -1,4 +1,4 @@
-"""How an account is stopped and started again, by the engine or by an operator: one statement and its timeline line."""
+"""Stop and start accounts, by the engine or an operator, and judge accounts and addresses by their bounces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REMEMBER_ERROR = "UPDATE accounts_account SET last_error = %(error)s, last_error
 
 
 def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
-    """The engine stops an active account because of trouble, and tells its owner and team."""
+    """Stop an active account because of trouble, and tell its owner and team."""
     rows = yield from _change(account, change, now, [Status.ACTIVE])
     for row in rows:
         yield REMEMBER_ERROR, {"account": account, "error": change.reason, "now": now}
@@ -43,7 +43,7 @@ def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
 
 
 def pause(account: int, reason: str, actor: int | None, now: datetime) -> Steps[bool]:
-    """An operator's pause, whatever the account was before."""
+    """Pause an account in any status, by an operator."""
     rows = yield from _change(account, AccountChange(Status.PAUSED, reason), now, _all_but(Status.PAUSED))
     if rows:
         yield wake_statement([account], now)
@@ -52,7 +52,7 @@ def pause(account: int, reason: str, actor: int | None, now: datetime) -> Steps[
 
 
 def reactivate(account: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """An operator's decision: the account may send again, beginning with a single trial message."""
+    """Reactivate an account, by an operator: it begins with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, _all_but(Status.ACTIVE))
     if rows:
         yield probe_statement([account], now)
@@ -61,7 +61,7 @@ def reactivate(account: int, actor: int | None, now: datetime) -> Steps[bool]:
 
 
 def end_suspension(account: int, now: datetime) -> Steps[bool]:
-    """A temporary ban is over: active again, beginning with a single trial message."""
+    """Reactivate an account whose temporary ban is over: it begins with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.SUSPENDED], ended=True)
     if rows:
         yield probe_statement([account], now)
@@ -70,7 +70,7 @@ def end_suspension(account: int, now: datetime) -> Steps[bool]:
 
 
 def pair_again(account: int, now: datetime) -> Steps[bool]:
-    """An unpaired account is connected, says its provider: active again, beginning with a single trial message."""
+    """Reactivate an unpaired account that its provider reports as connected: it begins with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.UNPAIRED])
     if rows:
         yield probe_statement([account], now)
@@ -103,9 +103,9 @@ def _all_but(status: str) -> list[str]:
 # --- bounces ----------------------------------------------------------------------------------------------
 
 
-# Messages that went out, and those that bounced without being among them: refused at once, or sent on an earlier day. A
-# soft bounce counts once it is final, because a retry may still succeed. What was sent before the account was last
-# activated is settled: an operator has seen it.
+# Messages that went out, and bounces that are not among them: refused at once, or sent on an earlier day. A soft bounce
+# counts once it is final, because a retry may still succeed. Messages sent before the account was last activated do not
+# count: an operator has seen them.
 BOUNCES_OF_DAY = """
 WITH activated AS (
   SELECT coalesce(max(a.status_changed_at), '-infinity') AS at FROM accounts_account a WHERE a.id = %(account)s
@@ -126,11 +126,12 @@ SELECT (SELECT count(*) FROM bounce) AS bounced,
 
 
 def bounces_of_day(account: int, starts: datetime) -> Statement:
-    """How many messages an account has sent since its day began, and how many came back: `sends`, `bounced`."""
+    """Return the statement for how many messages an account has sent since its day began, and how many bounced:
+    `sends`, `bounced`."""
     return BOUNCES_OF_DAY, {"account": account, "starts": starts, "actions": list(Action.values)}
 
 
-# The newest runs of each recipient with this address, each by one look into the index of recipient and run.
+# The newest outcomes of each recipient with this address, each by one look into the index of recipient and run.
 OUTCOMES_OF_ADDRESS = """
 SELECT o.soft FROM reminders_recipient p CROSS JOIN LATERAL (
          SELECT t.status = 'failed' AND t.error_kind = 'soft_bounce' AS soft, t.settled_at, t.id
@@ -143,7 +144,7 @@ SELECT o.soft FROM reminders_recipient p CROSS JOIN LATERAL (
 
 
 def judge_address(address: str, detail: str, now: datetime) -> Steps[bool]:
-    """After a final soft bounce: an address that keeps bouncing is left alone for a while."""
+    """Suppress an address for a while after too many final soft bounces."""
     rows = yield OUTCOMES_OF_ADDRESS, {"address": address, "last": breaker.LAST_OUTCOMES}
     if not breaker.worn_out([row["soft"] for row in rows]):
         return False

@@ -1,4 +1,4 @@
-"""An account's knobs and daily caps: what they are, where they come from, and setting them."""
+"""An account's knobs and daily caps: their values and sources, setting them, and advice on its rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAP = "daily_limit_"
 NO_CAP = "none"
 UNLIMITED = math.inf  # what NO_CAP sets: unlike an empty value, it overrides the environment
 MOST_PER_DAY = 1_000_000
-#: what the environment sets for the whole site, and no account can override
+#: set by the environment for the whole site; no account can override them
 SITE_KNOBS = {
     "fire_concurrency": ("BOT_FIRE_CONCURRENCY", "accounts sending at the same moment, per driver"),
     "follow_up_max_attempts": ("BOT_FOLLOW_UP_MAX_ATTEMPTS", "follow-ups that one person gets without a reply"),
@@ -45,7 +45,7 @@ class Value:
 
 
 def effective(account: Account | None, now: datetime) -> list[Value]:
-    """Every knob and cap that applies to the account (None: to an account without any of its own)."""
+    """Return every knob and cap that applies to the account (None: to an account without any of its own)."""
     resolved = account.settings() if account else knobs.resolve({}, settings.BOT, {})
     values = [Value(s.knob.name, s.shown, s.source, s.knob.meaning) for s in resolved.values()]
     return values + (_caps(account, now) if account else [])
@@ -78,7 +78,7 @@ def snapshot(account: Account, now: datetime) -> Snapshot:
 
 
 def changes_between(before: Snapshot, after: Snapshot) -> dict[str, list[float | None]]:
-    """Name -> [effective before, effective after], for every own value that was set, changed or removed."""
+    """Return name -> [effective before, effective after] for every own value that was set, changed or removed."""
     return {
         name: [before.effective[name], value]
         for name, value in after.effective.items()
@@ -98,7 +98,7 @@ def _word(value: float | None) -> str:
 
 
 def parse(pairs: list[str]) -> dict[str, float | None]:
-    """KEY=VALUE as typed; an empty value gives the knob back to the environment. ValidationError says why not."""
+    """Parse KEY=VALUE as typed; an empty value resets the knob to the environment's. Raises ValidationError."""
     values: dict[str, float | None] = {}
     for pair in pairs:
         name, equals, raw = pair.partition("=")
@@ -133,7 +133,7 @@ def _cap(name: str, raw: str) -> float:
 
 
 def assign(account: Account, values: Mapping[str, float | None]) -> None:
-    """Knobs into the object, which the caller saves; caps into their rows."""
+    """Set knobs on the object, which the caller saves, and store caps in their rows."""
     for name, value in values.items():
         if name in knobs.KNOBS:
             setattr(account, name, value)
@@ -142,7 +142,7 @@ def assign(account: Account, values: Mapping[str, float | None]) -> None:
 
 
 def _store_cap(account: Account, action: str, limit: float | None) -> None:
-    """Without a row the environment's cap holds; a row without a limit says that there is none."""
+    """Store a cap. Without a row the environment's cap holds; a row without a limit means no cap."""
     if limit is None:
         DailyLimit.objects.filter(account=account, action=action).delete()
         return
@@ -162,7 +162,7 @@ RATE_STEP = 10
 
 @dataclass(frozen=True, slots=True)
 class RecentActivity:
-    """What the account did since `LOOK_BACK`."""
+    """An account's activity since `LOOK_BACK`."""
 
     sent: int = 0
     failed: int = 0

@@ -1,4 +1,4 @@
-"""Telling a lane that something changed. Whoever adds work, pauses, resumes or retunes calls this."""
+"""Wake lanes: every change that adds work, pauses, resumes or retunes calls this."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from fanout.database import Statement, execute, lock_in_order
 
-# Nothing is written with a later moment than this: machines' clocks differ by less.
+# No moment later than this is ever written: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
 
-# `poke` makes a lane that is being driven look again; `due_at` makes a driver take one that is not.
+# `poke` makes a lane that is being driven reload; `due_at` makes a driver take one that is not.
 WAKE = """
 INSERT INTO fanout_lanestate (account_id, epoch, holder, due_at, poke, batch_sent, slow_factor, sample, probing,
                               crashes, why, progress_at)
@@ -27,13 +27,13 @@ PROBE = f"{WAKE.rstrip()},\n       probing = true, sample = '', sample_run = NUL
 
 
 def wake_lanes(accounts: Iterable[int], now: datetime) -> None:
-    """In the caller's transaction: the lane is woken together with the change it must see."""
+    """Wake lanes in the caller's transaction, together with the change they must see."""
     execute(*wake_statement(accounts, now))
 
 
 def wake_lanes_at(due: Mapping[int, datetime], now: datetime) -> None:
-    """Each account for its own moment. Their rows stay locked until the caller's transaction ends, and drivers wait for
-    them: a long transaction wakes lanes once, at its end."""
+    """Wake each lane for its own moment. The rows stay locked until the caller's transaction ends, and drivers wait for
+    them: a long transaction calls this once, at its end."""
     if due:
         execute(WAKE, _parameters(due, now, probing=False))
 
@@ -56,7 +56,7 @@ def probe_statement(accounts: Iterable[int], now: datetime) -> Statement:
 
 
 def _parameters(due: Mapping[int, datetime], now: datetime, probing: bool) -> dict[str, Any]:
-    """In the order in which everybody locks lanes."""
+    """Return the parameters in the order in which lanes are locked."""
     accounts = sorted(due)
     return {"accounts": accounts, "due": [due[account] for account in accounts], "now": now, "probing": probing}
 
@@ -70,6 +70,6 @@ RETURNING account_id
 
 
 def wake_after_clock_change(now: datetime) -> int:
-    """A lane has made progress in the future: the clock was set back, and what was parked for a minute would sleep for
-    as long as the clock was set back. The lane looks again, and parks itself for as long as it should."""
+    """Wake lanes that made progress in the future: the clock was set back, and a lane parked for a minute would sleep
+    for as long as that. It parks itself again for as long as it should."""
     return len(execute(WAKE_AFTER_CLOCK_CHANGE, {"now": now, "latest": now + LATEST_PROGRESS}))

@@ -1,4 +1,4 @@
-"""How it goes out: runs, their targets, the lanes that send them, and what is remembered of it."""
+"""Runs and their targets, the lanes that send them, events, notifications and the audit trail."""
 
 from fanout.models.events import Event, InboundEvent, Notification, Subscription
 from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, LaneState, MediaUpload, Tally

@@ -15,7 +15,7 @@ from reminders.models import Reminder
 
 
 class Event(models.Model):
-    """A line in the timeline of a run or an account. No actor means: Crier itself."""
+    """A line in the timeline of a run or an account. Without an actor it was Crier itself."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
     account = models.ForeignKey(Account, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
@@ -59,14 +59,14 @@ class InboundEvent(models.Model):
         FAILED = "failed"
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="inbound_events", db_index=False)
-    # What the provider calls the event: a second delivery of the same one changes nothing.
+    # The provider's id of the event: a second delivery of the same one changes nothing.
     key = models.CharField(max_length=200)
     kind = models.CharField(max_length=12, choices=Kind)
     address = models.CharField(max_length=254, blank=True)
     group = models.CharField(max_length=254, blank=True)
     provider_id = models.CharField(max_length=200, blank=True)
     message_id = models.CharField(max_length=200, blank=True)
-    # {"text": what was said}: people's words are kept like credentials.
+    # {"text": the message}: people's messages are encrypted like credentials.
     words = EncryptedJSONField(default=dict, blank=True)
     detail = models.JSONField(default=dict, blank=True)
     happened_at = models.DateTimeField()
@@ -74,7 +74,7 @@ class InboundEvent(models.Model):
     state = models.CharField(max_length=8, choices=State, default=State.NEW)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True, blank=True)
-    # What it did, in words; of a failed one: why it could not be worked on.
+    # Its effect in words; of a failed event: why it could not be processed.
     effect = models.CharField(max_length=500, blank=True)
     # No constraint: a run may be deleted, and its events outlive it until retention takes them.
     run_target_id = models.BigIntegerField(null=True, blank=True)
@@ -82,10 +82,10 @@ class InboundEvent(models.Model):
     class Meta:
         ordering = ["-id"]
         indexes = [
-            # the worker takes what is new, in order: receipts, which are most of the volume, apart from the rest
+            # the worker takes new events in order: receipts, which are most of the volume, apart from the rest
             models.Index(fields=["id"], name="inbound_new", condition=Q(state="new") & ~RECEIPT),
             models.Index(fields=["id"], name="inbound_new_receipts", condition=Q(state="new") & RECEIPT),
-            # what waits for another try, or for another look
+            # events that wait for another try, or for another look
             models.Index(
                 fields=["next_attempt_at"],
                 name="inbound_waiting",
@@ -95,7 +95,7 @@ class InboundEvent(models.Model):
             models.Index(fields=["address", "-happened_at"], name="inbound_address", condition=~Q(address="")),
             # an account's events, newest first
             models.Index(fields=["account", "-id"], name="inbound_account"),
-            # the list of what could not be worked on
+            # the list of events that could not be processed
             models.Index(fields=["-id"], name="inbound_failed", condition=Q(state="failed")),
             # the newest report about an account's session
             models.Index(fields=["account", "-happened_at"], name="inbound_session", condition=Q(kind="session")),
@@ -116,7 +116,7 @@ class InboundEvent(models.Model):
 
 
 class Notification(models.Model):
-    """What one operator is told once."""
+    """A notification for one operator."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notifications")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
@@ -127,7 +127,7 @@ class Notification(models.Model):
     level = models.CharField(max_length=12, default="info")
     created_at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
-    # When mail and webhook were seen to, whether the operator wants any or not.
+    # When mail and webhook were handled, whether the operator wants any or not.
     passed_on_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -135,7 +135,7 @@ class Notification(models.Model):
         indexes = [
             # the bell: one operator's newest
             models.Index(fields=["user", "-id"], name="notification_user"),
-            # what mail and webhooks still have to be told
+            # notifications not yet sent by mail and webhook
             models.Index(fields=["id"], name="notification_to_pass_on", condition=models.Q(passed_on_at__isnull=True)),
         ]
 
@@ -143,7 +143,7 @@ class Notification(models.Model):
         return self.title
 
     def get_absolute_url(self) -> str:
-        """The page a click leads to: what it is about, else the list."""
+        """Return the page that a click leads to: its subject, else the list."""
         if self.run_id:
             return reverse("admin:fanout_run_change", args=[self.run_id])
         if self.account_id:
@@ -154,7 +154,7 @@ class Notification(models.Model):
 
 
 class Subscription(models.Model):
-    """How an operator wants to be told. Nothing here: by the bell, of their own things and their teams'."""
+    """An operator's settings for notifications. Without one: by the bell, about their own things and their teams'."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="subscription")
     email = models.EmailField(blank=True, help_text="Empty: no mail.")

@@ -14,15 +14,15 @@ class LaneState(models.Model):
     """An account's lane: its fencing epoch, its pace, and when it next has something to do."""
 
     account = models.OneToOneField(Account, on_delete=models.CASCADE, primary_key=True, related_name="lane")
-    # Bumped by every holder of the advisory lock; every claim names it.
+    # Raised by every holder of the advisory lock; every claim names it.
     epoch = models.BigIntegerField(default=0)
     holder = models.CharField(max_length=64, blank=True)
     # When a driver should take the lane; empty: nothing to do.
     due_at = models.DateTimeField(null=True, blank=True)
-    # Bumped by whoever changes something a lane must notice: new run, pause, new settings.
+    # Raised by every change that the lane must notice: new run, pause, new settings.
     poke = models.BigIntegerField(default=0)
 
-    # The pace, written with every claim, so that nobody ever starts with a fresh bucket.
+    # The pace, written with every claim, so that no driver starts with a fresh bucket.
     tat = models.DateTimeField(null=True, blank=True, help_text="GCRA: theoretical arrival time of the next message.")
     next_send_at = models.DateTimeField(null=True, blank=True, help_text="Gap, batch pause or slow-down ends.")
     batch_sent = models.PositiveIntegerField(default=0)
@@ -48,7 +48,7 @@ class LaneState(models.Model):
         indexes = [
             # how many lanes are due, and which of them have a dead holder
             models.Index(fields=["due_at"], name="lane_due", condition=models.Q(due_at__isnull=False)),
-            # drivers ask for lanes that are due and that nobody holds
+            # drivers ask for lanes that are due and free
             models.Index(fields=["due_at", "account"], name="lane_free", condition=models.Q(holder="")),
         ]
 
@@ -57,8 +57,8 @@ class LaneState(models.Model):
 
 
 class Driver(models.Model):
-    """The heartbeat of one of a machine's driver slots. The backend pid lets the living free the locks of one that is
-    stuck."""
+    """The heartbeat of one of a machine's driver slots. By the backend pid other drivers free the locks of a stuck
+    one."""
 
     host = models.CharField(max_length=200)
     slot = models.PositiveIntegerField()
@@ -96,7 +96,7 @@ class ClusterBeat(models.Model):
 
 
 class Activity(models.Model):
-    """What an account did, one row per message: the source of truth for daily caps."""
+    """An account's activity, one row per message: the source of truth for daily caps."""
 
     class Outcome(models.TextChoices):
         SENT = "sent"
@@ -148,9 +148,9 @@ class MediaUpload(models.Model):
 
 
 class KnownChat(models.Model):
-    """A person who wrote to the account or got a message from it. Anybody else is a new chat.
+    """A person who wrote to the account or got a message from it. All others are new chats.
 
-    One narrow row, found by its key: a claim must not search the targets of all runs.
+    A narrow row, found by its key: a claim must not search the targets of all runs.
     """
 
     pk = models.CompositePrimaryKey("account_id", "address")
@@ -159,7 +159,7 @@ class KnownChat(models.Model):
         Account, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
     address = models.CharField(max_length=254)
-    # When the account's first message went out; empty where the person wrote first: those are in nobody's budget.
+    # When the account's first message went out; empty where the person wrote first: those are in no budget.
     begun_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -175,6 +175,8 @@ class KnownChat(models.Model):
 
 
 class Tally(models.Model):
+    """A counter of an account's follow-ups, for the metrics."""
+
     class What(models.TextChoices):
         ATTEMPTS = "attempts"  # follow-ups that went out
         COOLDOWNS = "cooldowns"  # that an attempt of this account began

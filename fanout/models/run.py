@@ -39,19 +39,19 @@ class PauseReason(models.TextChoices):
 
 
 def in_sql(statuses: Iterable[str]) -> str:
-    """The statuses as SQL writes them after IN."""
+    """Return the statuses as SQL writes them after IN."""
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
 def window_of(run: Mapping[str, Any]) -> Window:
-    """The hours that were frozen into a run; on the day of `window_closes_at` at least until then."""
+    """Return the hours that were frozen into a run; on the day of `window_closes_at` at least until then."""
     hours = run["window_start_hour"], run["window_end_hour"]
     return Window(run["timezone"], *hours, widened_to=run["window_closes_at"])
 
 
 class Run(Owned):
     class Status(models.TextChoices):
-        # Of many targets: they are being copied into it, in chunks.
+        # Many targets are being copied into it, in chunks.
         PREPARING = "preparing", "being prepared"
         QUEUED = "queued"
         RUNNING = "running"
@@ -65,9 +65,9 @@ class Run(Owned):
 
     #: a lane may send for it
     LIVE = (Status.QUEUED, Status.RUNNING, Status.WAITING)
-    #: the same, or will be once its targets are copied
+    #: live, or live once its targets are copied
     UNDER_WAY = (*LIVE, Status.PREPARING)
-    #: what it owes is still to be sent, now or when it is resumed
+    #: something is still to be sent, now or when it is resumed
     UNFINISHED = (*LIVE, Status.PAUSED)
     FINISHED = (Status.SUCCESS, Status.PARTIAL, Status.FAILED, Status.SKIPPED, Status.CANCELED)
 
@@ -92,8 +92,8 @@ class Run(Owned):
     waiting_why = models.CharField(max_length=300, blank=True)
     resume_at = models.DateTimeField(null=True, blank=True)
 
-    # What became of the plan, by account: the plan's first open moment, where that has moved to (null: nobody knows)
-    # and why. With the run and not with its targets: a run may have a million of them. See fanout.plans.plan.
+    # Changes of the plan, by account: the plan's first open moment, where that has moved to (null: unknown) and why.
+    # Stored with the run, not with its targets: there may be a million of them. See fanout.plans.plan.
     slips = models.JSONField(default=dict)
 
     # Frozen when the run is made.
@@ -109,14 +109,14 @@ class Run(Owned):
     urgency = models.CharField(
         max_length=8, choices=Reminder.Urgency, default=Reminder.Urgency.MEDIUM, db_default="medium"
     )
-    # Message 2, for who replies within a day: its parts are frozen with Message 1. It goes out in a run of its own,
-    # which answers this one: made with the first reply, and sent ahead of the account's other work.
+    # Message 2, for people who reply within a day: its parts are frozen with Message 1. It goes out in a run of its
+    # own, which answers this one: made with the first reply, and sent ahead of the account's other work.
     reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
-    # One message to whoever wrote the reminder, who waits for it: ahead of everything else.
+    # One message to the reminder's author, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
-    # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
+    # Counters, kept by a trigger on fanout_runtarget; nothing else writes them.
     total = models.PositiveIntegerField(default=0)
     pending = models.PositiveIntegerField(default=0)
     sending = models.PositiveIntegerField(default=0)
@@ -189,17 +189,19 @@ class Run(Owned):
 
     @property
     def window_opens_at(self) -> datetime:
-        """The opening that belongs to `window_closes_at`."""
+        """Return the opening that belongs to `window_closes_at`."""
         return self.window.opened_before(self.window_closes_at)
 
     def facts(self) -> dict[str, Any]:
-        """What the texts ask for: the columns, and the channel of its accounts, where that is one."""
+        """Return the columns, and the channel of its accounts if they share one, for the texts."""
         others = Account.objects.filter(pk__in={*self.lanes} - {self.account_id})
         channels = {self.account.channel, *(others.values_list("channel", flat=True) if self.lanes[1:] else ())}
         return vars(self) | {"channel": channels.pop() if len(channels) == 1 else ""}
 
 
 class RunTarget(models.Model):
+    """One recipient in one run."""
+
     class Status(models.TextChoices):
         PENDING = "pending"
         SENDING = "sending"
@@ -225,9 +227,9 @@ class RunTarget(models.Model):
     next_attempt_at = models.DateTimeField(null=True, blank=True)
     planned_at = models.DateTimeField(null=True, blank=True)
 
-    # What its placeholders stand for, frozen when the run was made; null where the parts have none.
+    # Values of its placeholders, frozen when the run was made; null where the parts have none.
     values = models.JSONField(null=True, blank=True)
-    # Message 2 is worth nothing to somebody who wrote a day ago: not sent at or after this moment.
+    # Message 2 is not sent at or after this moment: a day after the reply it is too late.
     expires_at = models.DateTimeField(null=True, blank=True)
 
     # The claim: which lane epoch took it, and when. A late result is accepted when the epoch fits.
@@ -236,14 +238,14 @@ class RunTarget(models.Model):
     settled_at = models.DateTimeField(null=True, blank=True)
     latency_ms = models.PositiveIntegerField(null=True, blank=True)
     provider_id = models.CharField(max_length=200, blank=True)
-    # An earlier try at the current part had no answer: it may have gone out, so no other account may send it.
+    # An earlier attempt at the current part had no answer: it may have gone out, so no other account may send it.
     in_doubt = models.BooleanField(default=False, db_default=False)
-    # When an operator had it sent again: what was sent before that is history.
+    # When an operator had it sent again: earlier sends do not count any more.
     reopened_at = models.DateTimeField(null=True, blank=True)
     error_kind = models.CharField(max_length=24, blank=True)
     error = models.CharField(max_length=500, blank=True)
 
-    # What came back: the provider's receipts, and the person's first reply.
+    # The provider's receipts, and the person's first reply.
     delivered_at = models.DateTimeField(null=True, blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
     replied_at = models.DateTimeField(null=True, blank=True)
@@ -278,5 +280,5 @@ class RunTarget(models.Model):
 
     @property
     def action(self) -> str:
-        """What its account's provider counts it as."""
+        """Return the action that its account's provider counts it as."""
         return channel(self.account.channel).counts(self.run.action)
