@@ -1,5 +1,8 @@
-"""May this lane send now, for this run, to this target? Pure decisions, asked in this order. Each says why,
-and until when."""
+"""The gates: may this lane send now, for this run, to this target? Pure decisions, asked in this order. Each says why
+not, and until when.
+
+Also the cap of a day, and when a stopped run could go on.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ class Close:
 
     reason: PauseReason
     why: str
-    # When what it waits for is over, where that is not one of the account's own limits.
+    # When the wait is over, where it is not for one of the account's own limits.
     until: datetime | None = None
 
 
 #: Message 2 that could not go out within a day of the reply
 TOO_LATE = "too late: the reply was more than 24 hours ago"
-#: Message 2 for a reply that came while Message 1 was under way, and that then failed
+#: Message 2 for a reply that came while Message 1 was under way, which then failed
 NO_MESSAGE_1 = "Message 1 is not known to have gone out"
 
 Gate = Open | Wait | Refuse | Close
@@ -57,7 +60,7 @@ OPEN = Open()
 
 @dataclass(frozen=True, slots=True)
 class AccountFacts:
-    """What the gates need to know of an account."""
+    """An account as the gates see it."""
 
     status: str
     status_reason: str
@@ -65,7 +68,7 @@ class AccountFacts:
     hours: BusinessHours
     cap: int | None = None
     used: int = 0
-    # When the account's calendar day ends, and the cap is fresh again.
+    # When the account's calendar day ends and a new cap begins.
     day_ends_at: datetime | None = None
 
 
@@ -81,12 +84,12 @@ class TargetFacts:
     person: Person = ANYBODY
     follow_up: bool = False
     expires_at: datetime | None = None
-    # Of Message 2: the person has got nothing of Message 1.
+    # Message 2 only: the person has got nothing of Message 1.
     no_message_1: bool = False
 
 
 def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
-    """All gates that do not depend on the target. A wait that ends after the window closes the run."""
+    """Ask all gates that do not depend on the target. A wait that ends after the window closes the run."""
     for ask, limit in (
         (window(run, now), PauseReason.WINDOW_CLOSED),
         (account_status(account, now), PauseReason.ACCOUNT_DOWN),
@@ -118,13 +121,13 @@ def account_status(account: AccountFacts, now: datetime) -> Gate:
 
 
 def suspension_over(account: AccountFacts, now: datetime) -> bool:
-    """A temporary ban has ended: the account may try a single message."""
+    """Return whether a temporary ban has ended: the account may try a single message."""
     return account.status == "suspended" and account.status_until is not None and account.status_until <= now
 
 
 def business_hours(account: AccountFacts, now: datetime) -> Gate:
     if account.hours.always_open:
-        return OPEN  # the calendar is slow, and most accounts need none
+        return OPEN  # most accounts, and computing the calendar is slow
     opens = account.hours.next_open(now)
     return OPEN if opens <= now else Wait(opens, "Outside send window")
 
@@ -154,14 +157,14 @@ def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
 def goes_on_at(
     window: Window, account: AccountFacts, now: datetime, not_before: datetime | None = None
 ) -> datetime | None:
-    """The first moment that window, business hours and the account's limits allow; None: there is none."""
+    """Return the first moment that window, business hours and the account's limits allow; None: there is none."""
     limit = limit_in_the_way(account, now)
     earliest = limit.until if limit else now
     return window.meets(account.hours, max(earliest, not_before or earliest))
 
 
 def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
-    """The account's own limit that lasts longest, whatever the window says."""
+    """Return the account's own limit that lasts longest, regardless of the window."""
     limits = account_status(account, now), business_hours(account, now), daily_cap(account, now)
     return max((limit for limit in limits if isinstance(limit, Wait)), key=lambda wait: wait.until, default=None)
 
@@ -170,7 +173,7 @@ def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
 
 
 class HasLimit(Protocol):
-    """An account's own row for an action; an empty limit says: no cap, whatever the fallback table says."""
+    """An account's own row for an action; an empty limit means no cap, despite the fallback table."""
 
     @property
     def limit(self) -> int | None: ...
@@ -199,7 +202,7 @@ class Cap:
 def cap_of_day(
     channel: str, action: str, own: HasLimit | None, fallback: Mapping[str, int], warmup: WarmUp, today: date
 ) -> Cap:
-    """The account's own limit, else the fallback table's; and while the account warms up, less than that."""
+    """Return the account's own limit, else the channel's or the fallback table's; less than that while it warms up."""
     warm = _when_warm(channel, action, own, fallback)
     if warmup.started_on is None:
         return warm
@@ -219,5 +222,5 @@ def _when_warm(channel: str, action: str, own: HasLimit | None, fallback: Mappin
 
 
 def local_date(timezone: str, at: datetime) -> date:
-    """The calendar day that a cap counts `at` into."""
+    """Return the calendar day that a cap counts `at` into."""
     return local_day_bounds(timezone, at)[0].astimezone(ZoneInfo(timezone)).date()

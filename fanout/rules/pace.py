@@ -46,12 +46,12 @@ class PaceState:
 
 
 def slowed(base: float, factor: float) -> float:
-    """The delay under a slow-down: never beyond ten seconds, unless the operator chose more."""
+    """Return the delay under a slow-down: never beyond ten seconds, unless the operator chose more."""
     return max(base, min(base * factor, NEVER_LONGER_THAN)) if factor != 1.0 else base
 
 
 class Bucket:
-    """The pace in seconds since 1970, one message after the other. The plan walks many messages ahead with it; the
+    """The pace in seconds since 1970, one message after the other. The plan simulates many messages with it; the
     functions below take a single step of a stored pace."""
 
     __slots__ = ("batch_sent", "factor", "interval", "next_send", "settings", "theoretical_arrival", "tolerance")
@@ -68,7 +68,7 @@ class Bucket:
     def slow_down(self, factor: float) -> None:
         self.factor = factor
         self.interval = slowed(self.settings.interval, factor)
-        # How far ahead of the bucket's own time a burst may be.
+        # How far ahead of the bucket's time a burst may be.
         self.tolerance = self.interval * (self.settings.burst - 1)
 
     def next_slot(self, now: float) -> float:
@@ -76,7 +76,8 @@ class Bucket:
         return max(now, self.theoretical_arrival - self.tolerance, self.next_send)
 
     def spend(self, at: float, rng: random.Random, backpressure: bool = False) -> None:
-        """A message goes out: one token spent, gap drawn, batch counted. `backpressure`: what follows waits longer."""
+        """Send a message: spend a token, draw the gap, count the batch. Under `backpressure` the next one waits
+        longer."""
         settings, longer = self.settings, rng.uniform(*BACKPRESSURE_FACTORS) if backpressure else 1.0
         if settings.per_minute:
             self.theoretical_arrival = max(self.theoretical_arrival, at) + self.interval * longer
@@ -102,7 +103,7 @@ def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> dateti
 def after_claim(
     state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random, backpressure: bool = False
 ) -> PaceState:
-    """The pace once a message was claimed at `at`."""
+    """Return the pace after a message was claimed at `at`."""
     bucket = Bucket(state, settings)
     bucket.spend(at.timestamp(), rng, backpressure)
     arrival = state.theoretical_arrival
@@ -113,9 +114,9 @@ def after_claim(
 
 
 def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool = False) -> PaceState:
-    """What was stored, unless it cannot be true: a bucket never owes more than its burst, and no gap is longer than
-    the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break, and
-    that may be of any length."""
+    """Return the stored pace, cut to what is possible: a bucket never owes more than its burst, and no gap is longer
+    than the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break,
+    which may be of any length."""
     # The last message may have gone out under backpressure.
     most_debt = slowed(settings.interval, state.slow_factor) * (settings.burst - 1 + BACKPRESSURE_FACTORS[1])
     gap = max(most_debt, slowed(settings.max_gap, state.slow_factor) * BACKPRESSURE_FACTORS[1]) + settings.batch_pause
@@ -131,15 +132,15 @@ def _at_most(moment: datetime | None, now: datetime, seconds: float) -> datetime
 
 
 def debt(state: PaceState, now: datetime) -> timedelta:
-    """How far ahead of the time the bucket is: what was sent before is paid for by then. For `called_late`, and so
-    without what was late until now: what is late from now on is debt as well."""
+    """Return how far ahead of the time the bucket is: by then, earlier messages are paid for. For `called_late`, and so
+    without earlier lateness: later lateness is debt as well."""
     arrival = state.theoretical_arrival
     return (max(NOTHING, arrival - now) if arrival is not None else NOTHING) - state.late
 
 
 def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> PaceState:
-    """The provider was called `lag` after the claim: the bucket counts from the call, not from the claim. While it was
-    in debt anyway, it counts from the end of that, whenever the call came."""
+    """Return the pace after the provider was called `lag` after the claim: the bucket counts from the call, not from
+    the claim. While it was in debt anyway, it counts from the end of that."""
     beyond = lag - debt_at_claim - state.late
     if state.theoretical_arrival is None or beyond <= NOTHING:
         return state
@@ -147,12 +148,12 @@ def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> P
 
 
 def held(state: PaceState, until: datetime) -> PaceState:
-    """Nothing goes out before `until`: a provider asked for it."""
+    """Return the pace with a break until `until` that a provider asked for."""
     return replace(state, next_send_at=max(until, state.next_send_at or until))
 
 
 def moved(state: PaceState, step: timedelta) -> PaceState:
-    """The same pace after the clock was set by `step`."""
+    """Return the pace after the clock was set by `step`."""
     return replace(
         state,
         theoretical_arrival=state.theoretical_arrival and state.theoretical_arrival + step,
@@ -161,11 +162,11 @@ def moved(state: PaceState, step: timedelta) -> PaceState:
 
 
 def adapted(state: PaceState, error_rate: float, threshold: float) -> PaceState:
-    """Slow down above the threshold; below it go back to normal step by step."""
+    """Return the pace after an outcome: slower above the threshold, else one step back to normal."""
     factor = max(SLOW, state.slow_factor) if error_rate > threshold else recovered(state.slow_factor)
     return state if factor == state.slow_factor else replace(state, slow_factor=factor)
 
 
 def recovered(factor: float) -> float:
-    """The slow-down factor after one more outcome below the threshold."""
+    """Return the slow-down factor after one more outcome below the threshold."""
     return max(1.0, round(factor - STEP_BACK, 2))

@@ -785,8 +785,8 @@ def test_a_driver_has_room_for_so_many_lanes(have: int, room: int) -> None:
 def test_until_when_a_driver_takes_lanes(at: float, fields: dict[str, bool], takes: bool) -> None:
     async def work(stage: Stages) -> None:
         await stage.clock.sleep(at)
-        for name, value in fields.items():
-            setattr(stage.driver, name, value)
+        stage.driver.slice.handing_over = fields.get("handing_over", False)
+        stage.driver.stopping = fields.get("stopping", False)
         assert stage.driver._takes_lanes() is takes
         await stage.driver._take()
         assert [one["now"] - stage.clock.now() for one in stage.books.parameters(sql.DUE_LANES)] == [
