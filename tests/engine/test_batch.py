@@ -113,7 +113,7 @@ def test_people_who_get_a_follow_up_are_locked_before_they_are_written_to() -> N
     assert names(batch) == ["lock_runs", "lock_people", "record_follow_ups", "claim"]
 
 
-def test_what_a_lane_hands_in_last_keeps_what_it_handed_in_first() -> None:
+def test_a_later_lane_state_keeps_claim_and_delivery_of_the_first() -> None:
     def after(first: dict[str, Any], second: dict[str, Any]) -> LaneWrite:
         batch = Batch()
         for fields in (first, second):
@@ -231,7 +231,7 @@ def test_only_results_that_say_so_suppress_or_begin_a_chat() -> None:
     assert values(batch, "begin_chats") == ["{2}"]
 
 
-def test_of_two_follow_ups_to_one_person_the_first_is_claimed() -> None:
+def test_the_first_of_two_follow_ups_to_one_person_is_claimed() -> None:
     batch = Batch(
         claims=[
             claims(claim(1, to="a"), claim(2, to="b")),
@@ -255,7 +255,7 @@ def test_the_last_word_on_new_chats_and_the_longest_break_stand() -> None:
     assert values(batch, "hold_lanes") == ["{1,2}", f"{{{EPOCH + 1},{EPOCH}}}", f"{{{LATER.isoformat()},{longest}}}"]
 
 
-def test_of_two_breaks_of_one_length_the_later_epoch_asked_for_it() -> None:
+def test_the_later_epoch_wins_among_breaks_of_one_length() -> None:
     those = [replace(result(n, hold_until=LATER), epoch=epoch) for n, epoch in enumerate((4, 5, 3))]
     assert values(Batch(results=[(one, nobody) for one in those]), "hold_lanes")[1] == "{5}"
 
@@ -281,7 +281,7 @@ def test_words_fit_into_a_column(text: str, limit: int, expected: str) -> None:
     assert plain(text, limit) == expected
 
 
-def test_words_have_five_hundred_characters_where_nobody_says_otherwise() -> None:
+def test_texts_have_five_hundred_characters_by_default() -> None:
     assert plain("x" * 501) == "x" * 500
 
 
@@ -307,7 +307,7 @@ def test_values_are_spelled_as_postgresql_reads_them(column: list[Any], spelled:
     assert columns((value,) for value in column) == [spelled]
 
 
-def test_what_no_column_takes_is_refused() -> None:
+def test_a_value_without_a_column_type_is_refused() -> None:
     with pytest.raises(TypeError, match="no column takes a value of type object"):
         columns([(object(),)])
 

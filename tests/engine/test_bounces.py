@@ -92,7 +92,7 @@ def test_an_address_whose_suppression_is_over_has_its_retries(stage: Stage) -> N
     assert Suppression.objects.get().expires_at == over
 
 
-def test_an_expired_suppression_holds_nobody_back_and_is_renewed_by_a_refusal(stage: Stage) -> None:
+def test_an_expired_suppression_does_not_count_and_is_renewed_by_a_refusal(stage: Stage) -> None:
     account = stage.account()
     stage.recipients(0, 2)
     for person in Recipient.objects.all():

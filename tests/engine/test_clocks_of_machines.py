@@ -67,7 +67,7 @@ def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
     assert {delivery.account for delivery in stage.book.deliveries()} == {"a0", "a1"}
 
 
-def test_a_silent_driver_loses_its_lanes_whatever_its_clock_says(
+def test_a_silent_driver_loses_its_lanes_regardless_of_its_clock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = drive(stage, "silent", timedelta(minutes=5), capacity=2)

@@ -87,7 +87,7 @@ def test_a_lane_that_never_got_its_turn_does_not_skip_what_others_began(stage: S
     assert run.skipped == 0
 
 
-def test_an_account_nobody_can_read_stops_only_itself(stage: Stage) -> None:
+def test_an_unreadable_account_stops_only_itself(stage: Stage) -> None:
     bad, good = stage.account(), stage.account()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE accounts_account SET credentials = 'garbage' WHERE id = %s", [bad.pk])

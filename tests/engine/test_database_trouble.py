@@ -208,7 +208,7 @@ def calls_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ],
 )
 @pytest.mark.parametrize("effect", ["rate_limited", "banned"])
-def test_what_a_provider_wants_stands_although_the_connection_was_lost(
+def test_a_providers_break_stands_after_a_lost_connection(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, effect: str, away: float, drivers: int
 ) -> None:
     faults(stage, {"match": {"first": 3}, "effect": effect}, latency_ms=[4000, 4000])

@@ -124,7 +124,7 @@ def test_a_task_whose_call_was_late_goes_on() -> None:
 
 
 @pytest.mark.parametrize("at", [3, 10], ids=["before the limit", "at the same moment"])
-def test_who_is_ended_by_somebody_else_ends(at: float) -> None:
+def test_a_task_cancelled_from_outside_ends(at: float) -> None:
     async def play(limit: TimeLimit, loop: asyncio.AbstractEventLoop) -> None:
         task = asyncio.create_task(limit.keep(answer(11)))
         await asyncio.sleep(at)

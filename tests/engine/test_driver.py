@@ -221,7 +221,7 @@ def test_a_driver_begins_in_the_slot_it_has_got() -> None:
     play(work, slots=3)
 
 
-def test_what_the_last_connection_could_not_write_comes_before_the_slot() -> None:
+def test_results_of_the_last_connection_are_written_before_the_slot_is_taken() -> None:
     """All of it, also where it is more than goes into one transaction."""
 
     async def work(stage: Stages) -> None:
@@ -286,7 +286,7 @@ def test_a_connection_that_ends_while_the_driver_begins_is_let_go() -> None:
     play(work)
 
 
-def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
+def test_the_slice_ends_when_its_time_is_over_or_a_stop_is_asked_for() -> None:
     async def work(stage: Stages) -> None:
         assert not stage.driver._over()
         await stage.clock.sleep(SLICE)
@@ -301,7 +301,7 @@ def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
     play(work)
 
 
-def test_whatever_happens_a_slice_leaves_nothing_unwritten_and_no_transport_open() -> None:
+def test_a_slice_always_writes_everything_and_closes_its_transports() -> None:
     async def work(stage: Stages) -> None:
         closed: list[bool] = []
 
@@ -355,7 +355,7 @@ def test_a_driver_that_fails_rests_and_then_hands_over() -> None:
     play(work)
 
 
-def test_whatever_goes_wrong_in_handing_over_the_calls_land() -> None:
+def test_calls_finish_despite_errors_in_handing_over() -> None:
     async def work(stage: Stages) -> None:
         for error in (LedgerLost(), ValueError("a bug")):
             (task,) = held_by(stage.driver, lane(1))
@@ -379,7 +379,7 @@ def test_handing_over_stops_every_lane() -> None:
     play(work)
 
 
-def test_of_a_lost_connection_only_uploads_are_ended() -> None:
+def test_after_a_lost_connection_only_uploads_are_ended() -> None:
     async def work(stage: Stages) -> None:
         one, other = lane(1, busy=True), lane(2, only_uploads=True)
         sending, uploading = held_by(stage.driver, one, other)
@@ -421,7 +421,7 @@ def test_an_empty_outbox_needs_no_connection() -> None:
     play(work)
 
 
-def test_what_was_sent_last_is_written_when_the_database_is_back() -> None:
+def test_the_last_results_are_written_when_the_database_is_back() -> None:
     async def work(stage: Stages) -> None:
         stage.away_until = 3.0
         stage.driver.outbox.put([result(n) for n in range(501)])
@@ -434,7 +434,7 @@ def test_what_was_sent_last_is_written_when_the_database_is_back() -> None:
     assert play_with_rejudged(work) == [1, 1]
 
 
-def test_what_is_written_with_the_last_try_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_that_succeeds_in_the_last_try_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def work(stage: Stages) -> None:
         stage.away_until = LAST_WRITES
         stage.driver.outbox.put([result(1)])
@@ -460,7 +460,7 @@ def test_a_database_that_stays_away_is_waited_for_only_so_long(
     assert "could not be recorded" in caplog.text
 
 
-def test_what_a_locked_run_keeps_from_being_written_is_tried_with_pauses() -> None:
+def test_results_of_a_locked_run_are_tried_with_pauses() -> None:
     async def work(stage: Stages) -> None:
         stage.books.locked = {1}
         stage.driver.outbox.put([result(1)])
@@ -523,7 +523,7 @@ def test_winding_down_has_an_end(asked: bool, until: float) -> None:
     play(work)
 
 
-def test_where_nobody_is_slow_there_is_nothing_to_wind_down() -> None:
+def test_without_slow_lanes_there_is_nothing_to_wind_down() -> None:
     async def work(stage: Stages) -> None:
         held_by(stage.driver, lane(1))
         await stage.driver._wind_down()
@@ -577,7 +577,7 @@ def test_lanes_that_the_database_does_not_take_back_are_left_with_the_connection
     play(work)
 
 
-def test_nobody_waits_for_lanes_of_a_lost_connection() -> None:
+def test_lanes_of_a_lost_connection_are_not_waited_for() -> None:
     async def work(stage: Stages) -> None:
         held_by(stage.driver, lane(1, busy=True))
         asyncio.get_running_loop().call_later(2, stage.books.lost.set)
@@ -605,7 +605,7 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
 # --- one tick -------------------------------------------------------------------------------------------------
 
 
-def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> None:
+def test_a_duty_refused_for_the_moment_holds_up_no_other() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.lanes[1] = lane(1)
         for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES):
@@ -621,7 +621,7 @@ def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> No
 
 
 @pytest.mark.parametrize("error", [psycopg.errors.DiskFull("full"), psycopg.errors.ReadOnlySqlTransaction("no")])
-def test_what_the_database_does_not_take_is_tried_once_a_second_until_it_does(error: psycopg.Error) -> None:
+def test_refused_results_are_tried_once_a_second(error: psycopg.Error) -> None:
     async def work(stage: Stages) -> None:
         stage.driver.outbox.put([result(1, run=5)])
         stage.books.refuses_late = error
@@ -827,7 +827,7 @@ def test_lanes_ahead_of_their_time_keep_no_place_from_those_that_are_due(
         case(2, 2, 3.1, [1, 2, 3], id="nobody-wanted-them"),
     ],
 )
-def test_beyond_its_share_a_driver_takes_only_what_nobody_wants(
+def test_beyond_its_share_a_driver_takes_only_lanes_left_over(
     share: int, have: int, seconds_ago: float, taken: list[int]
 ) -> None:
     async def work(stage: Stages) -> None:
@@ -842,7 +842,7 @@ def test_beyond_its_share_a_driver_takes_only_what_nobody_wants(
     ("suspects", "taken"),
     [(0, [9]), (1, [1, 9]), (2, [1, 9]), (3, [1, 9]), (4, [1, 2, 9]), (5, [1, 2, 9])],
 )
-def test_of_the_suspects_half_are_taken(suspects: int, taken: list[int]) -> None:
+def test_half_of_the_suspects_are_taken(suspects: int, taken: list[int]) -> None:
     async def work(stage: Stages) -> None:
         rows = due(*range(1, suspects + 1), crashes=2) + due(9, crashes=1)
         assert stage.driver._without_most_suspects(rows) == taken
@@ -850,7 +850,7 @@ def test_of_the_suspects_half_are_taken(suspects: int, taken: list[int]) -> None
     play(work)
 
 
-def test_what_is_ours_or_was_just_given_back_is_not_taken() -> None:
+def test_lanes_that_are_ours_or_were_just_given_back_are_not_taken() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.share = 8
         stage.driver.slice.wound_down = {2}
@@ -993,7 +993,7 @@ class Ready:
         self.made.append((account_id, config.id))
 
 
-def test_one_account_that_nobody_can_read_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_unreadable_account_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stage: Stages) -> None:
         loads, ready = Loads({2}), Ready()
         monkeypatch.setattr(loading, "load", loads)
@@ -1092,7 +1092,7 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
 
 
 @pytest.mark.parametrize("targets", [0, 2], ids=["nothing settled", "something settled"])
-def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
+def test_lanes_whose_results_could_not_be_stored_wait_after_a_takeover(
     monkeypatch: pytest.MonkeyPatch, targets: int
 ) -> None:
     async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:

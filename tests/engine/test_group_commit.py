@@ -64,7 +64,7 @@ def states(targets: list[RunTarget]) -> list[str]:
     return [by_id[target.pk] for target in targets]
 
 
-def test_what_comes_together_is_written_in_parts(targets: list[RunTarget]) -> None:
+def test_many_entries_are_written_in_parts(targets: list[RunTarget]) -> None:
     link = Recording()
 
     async def work(ledger: Ledger) -> None:
@@ -94,7 +94,7 @@ def test_settled_waits_for_all_that_was_handed_in(targets: list[RunTarget]) -> N
     with_ledger(work, Recording())
 
 
-def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_lost_connection_every_part_is_kept(targets: list[RunTarget], monkeypatch: pytest.MonkeyPatch) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
 
     async def work(ledger: Ledger) -> Outbox:
@@ -173,7 +173,7 @@ def test_a_lane_that_waits_in_an_earlier_batch_claims_there(targets: list[RunTar
     assert [(commit["record"], commit.get("claim", 0)) for commit in link.commits] == [(2, 1), (1, 0)]
 
 
-def test_a_refused_result_is_told_to_whoever_handed_it_in(targets: list[RunTarget]) -> None:
+def test_a_refused_result_is_reported_to_its_lane(targets: list[RunTarget]) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
     heard: dict[int, BaseException | None] = {}
 

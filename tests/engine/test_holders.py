@@ -71,7 +71,7 @@ def test_orphans_that_are_due_are_taken_the_longest_waiting_first() -> None:
     assert orphaned(limit=1) == [later]
 
 
-def test_what_is_due_is_shared_among_the_drivers_that_live() -> None:
+def test_due_lanes_are_shared_among_live_drivers() -> None:
     drivers_of_every_kind()
     driver("second")
     for due_at in (NOW, NOW - SECOND, NOW + SECOND, None):
@@ -123,7 +123,7 @@ def test_a_session_that_began_at_the_last_beat_is_another_one(another_session: p
     assert free_stuck() == []
 
 
-def test_a_session_of_another_database_is_nobody_here() -> None:
+def test_a_session_of_another_database_is_no_live_driver() -> None:
     """The number of a process that ended is given to the next, whoever that is."""
     with psycopg.connect(conninfo(connection.settings_dict | {"NAME": "postgres"}), autocommit=True) as elsewhere:
         DriverFactory.create(token="gone", backend_pid=elsewhere.info.backend_pid)

@@ -33,7 +33,7 @@ def minutes(run: Run) -> float:
     return (run.finished_at - run.scheduled_for) / MINUTE
 
 
-def test_a_run_is_delivered_once_to_everybody(stage: Stage) -> None:
+def test_a_run_is_delivered_once_to_every_recipient(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=50))
     stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
@@ -399,7 +399,7 @@ def test_up_front_reads_do_not_depend_on_the_number_of_targets(stage: Stage) -> 
     assert reads[0] == reads[1] <= 12
 
 
-def test_who_did_what_is_written_down(stage: Stage) -> None:
+def test_the_timeline_names_actor_and_action(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=60))
     stage.play(5)
     controls.pause(run, stage.user, stage.now)
@@ -484,7 +484,7 @@ def test_a_lane_that_reads_again_keeps_its_sample_and_sends_as_before(stage: Sta
     assert len(stage.book.deliveries()) == 20
 
 
-def test_a_final_failure_while_nothing_else_is_left_to_fetch_troubles_nobody(
+def test_a_final_failure_with_nothing_left_to_fetch_ends_the_run(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=3))

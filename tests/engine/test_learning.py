@@ -44,7 +44,7 @@ def test_each_run_is_judged_by_its_own_outcomes() -> None:
 @pytest.mark.parametrize(
     ("letter", "factor"), [(breaker.SENT, 1.49), (breaker.UNREACHABLE, 1.5), (breaker.LIMITED, 1.5), (None, 1.5)]
 )
-def test_who_could_not_be_reached_says_nothing_about_the_pace(letter: str | None, factor: float) -> None:
+def test_an_unreachable_provider_does_not_change_the_pace(letter: str | None, factor: float) -> None:
     account: Any = SimpleNamespace(
         on_trial=False, sample="." * 30, sample_run=1, pace=PaceState(slow_factor=1.5), slowdown_at=0.05
     )

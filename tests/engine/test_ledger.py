@@ -147,7 +147,7 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("thing", ["claim", "result", "skip", "start", "lane"])
-def test_whatever_is_handed_in_is_written_at_once(thing: str) -> None:
+def test_every_entry_is_written_at_once(thing: str) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         await moment()
         if thing == "claim":
@@ -248,7 +248,7 @@ def test_a_full_batch_is_closed_to_other_lanes(
     play(work, start=False)
 
 
-def test_what_waits_in_a_later_batch_is_still_known_when_an_earlier_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_batch_keeps_its_entries_when_an_earlier_one_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         for _ in range(5):
             ledger.hand_in(result(1), None, lambda error: None)
@@ -262,7 +262,7 @@ def test_what_waits_in_a_later_batch_is_still_known_when_an_earlier_one_goes(mon
 # --- trouble --------------------------------------------------------------------------------------------------
 
 
-def test_of_a_lost_connection_everything_is_kept_and_everybody_told() -> None:
+def test_after_a_lost_connection_everything_is_kept_and_all_lanes_told() -> None:
     told = Told()
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
@@ -381,7 +381,7 @@ def test_a_claim_that_was_granted_before_the_ledger_gave_up_its_batch_is_not_cal
     play(work)
 
 
-def test_of_locked_runs_results_are_kept_starts_go_later_and_claims_are_not_granted() -> None:
+def test_for_locked_runs_results_are_kept_starts_go_later_and_claims_are_refused() -> None:
     told = Told()
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
@@ -499,9 +499,7 @@ def test_late_results_are_written_with_what_their_lanes_learnt() -> None:
         case(GONE, True, LedgerLost, id="gone"),
     ],
 )
-def test_late_results_that_are_not_taken_stay_with_whoever_has_them(
-    error: Exception, closes: bool, raised: type[Exception]
-) -> None:
+def test_refused_late_results_stay_in_the_outbox(error: Exception, closes: bool, raised: type[Exception]) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors, wire.closes_with_error = [error], closes
         with pytest.raises(raised):
@@ -641,7 +639,7 @@ def test_a_writer_that_hangs_is_not_waited_for_and_what_it_has_is_kept() -> None
     assert told.heard == [(1, "written"), (3, "written")]
 
 
-def test_what_comes_after_the_end_is_kept() -> None:
+def test_results_after_the_end_are_kept() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         await ledger.stop()
         await ledger.record(result(1))

@@ -134,7 +134,7 @@ def test_a_run_is_locked_before_its_targets(stage: Stage, act: Callable[[Run], N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_runs_of_an_account_that_nobody_can_read_are_locked_in_order(stage: Stage) -> None:
+def test_the_runs_of_an_unreadable_account_are_locked_in_order(stage: Stage) -> None:
     """The later run was due first."""
     account = stage.account()
     one = stage.fire(stage.reminder(account, groups=2), at=stage.now + timedelta(minutes=5))

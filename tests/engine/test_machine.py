@@ -132,7 +132,7 @@ def wipe() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_invariants_hold_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invariants_hold_in_every_order_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # operators act inside the event loop
     examples = int(os.environ.get("MACHINE_EXAMPLES", "6"))
     run_state_machine_as_test(

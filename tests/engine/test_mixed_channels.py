@@ -59,7 +59,7 @@ def test_a_run_through_accounts_of_every_channel(stage: Stage, first: str) -> No
 
 @pytest.mark.parametrize("action", Action.values)
 @pytest.mark.parametrize("key", channels())
-def test_what_a_channel_counts_is_plain_text(key: str, action: str) -> None:
+def test_counted_actions_are_plain_text(key: str, action: str) -> None:
     """It goes into statements and texts, where a member of an enumeration may read otherwise."""
     assert type(channel(key).action) is type(channel(key).counts(action)) is type(channel(key).counts(Action(action)))
     assert type(channel(key).action) is str

@@ -47,7 +47,9 @@ OVER = RunFacts(MONDAY, MONDAY)
         pytest.param(OVER, None, 0, False, id="there is another place"),
     ],
 )
-def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: int, given_back: bool) -> None:
+def test_blocked_runs_release_targets_between_parts(
+    facts: RunFacts, closing: Close | None, places: int, given_back: bool
+) -> None:
     between: Any = object()
     queue = TargetQueue(between_parts=[between])
     other = LaneRun(1, "running", "message", 1, MONDAY, facts, [], True, closing=closing, queue=queue)

@@ -140,7 +140,7 @@ def test_a_clock_that_is_set_stops_no_lane_and_spoils_no_result(stage: Stage, st
     assert 55 <= len(stage.book.deliveries()) <= 83
 
 
-def test_a_driver_beats_by_a_clock_that_nobody_sets(stage: Stage) -> None:
+def test_a_driver_beats_by_the_monotonic_clock(stage: Stage) -> None:
     """Set back an hour, it would not have beaten for an hour, and its peer would have ended it."""
     stage.fire(stage.reminder(stage.account(), groups=100))
 
@@ -344,7 +344,7 @@ def test_a_ban_never_ends_in_the_past(outcome: NotSent, seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RATE_LIMITED, Kind.UNAVAILABLE, Kind.NEW_CHATS_BLOCKED, Kind.SOFT_BOUNCE])
 @pytest.mark.parametrize(("asked", "most"), [(1e12, LONGEST_HOLD), (float("inf"), LONGEST_HOLD), (float("nan"), 3600)])
-def test_what_a_provider_asks_for_has_an_end(kind: Kind, asked: float, most: float) -> None:
+def test_a_break_asked_for_by_a_provider_is_limited(kind: Kind, asked: float, most: float) -> None:
     outcome = NotSent(kind, retry_after=asked)
     verdict = consequence(outcome, retries=(), attempts=1, base=5, sample="", repeatable=False, now=MONDAY)
     assert verdict.retry_at is not None
@@ -415,7 +415,7 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert told.body.endswith("Holds: Rent (1 run).")
 
 
-def test_who_is_told_of_a_stall_reads_that_results_cannot_be_stored(stage: Stage) -> None:
+def test_the_notification_of_a_stall_says_that_results_cannot_be_stored(stage: Stage) -> None:
     account = stage.account()
     run = stage.fire(stage.reminder(account, groups=5))
     Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)

@@ -81,7 +81,7 @@ def test_a_drip_skips_the_weekend(stage: Stage) -> None:
     assert fresh(run).resume_at == datetime(2026, 1, 12, 9, 0, tzinfo=UTC)
 
 
-def test_what_may_have_gone_out_counts_and_failures_do_not(stage: Stage) -> None:
+def test_unconfirmed_targets_count_and_failures_do_not(stage: Stage) -> None:
     account = stage.account(bounce_rate_pause=1, circuit_breaker=1)
     cap(account, 6)
     faults(
@@ -291,7 +291,7 @@ def test_a_device_offline_leaves_everything_pending_and_goes_on_by_itself(stage:
     assert len(stage.book.refused()) <= 8  # one try every 20 s
 
 
-def test_an_outage_marks_nobody_failed(stage: Stage) -> None:
+def test_an_outage_marks_no_target_failed(stage: Stage) -> None:
     stage.tick = 5
     run = stage.fire(stage.reminder(stage.account(), groups=30))
     down = stage.now + timedelta(seconds=5)
@@ -393,7 +393,7 @@ def test_retries_of_one_run_do_not_blind_the_breaker_of_another(stage: Stage) ->
     assert "100% of the last sends failed" in run.error_summary
 
 
-def test_an_outage_between_two_runs_is_nobodys_failure(stage: Stage) -> None:
+def test_an_outage_between_two_runs_counts_for_neither(stage: Stage) -> None:
     """A's retry comes while B finds the provider gone: that A's own last message went through says nothing."""
     account = stage.account(max_send_per_minute=60, group_concurrency=1, retry_base_seconds=20)
     faults(stage, {"match": {"address": "120363000000000000@g.us", "first": 1}, "effect": "soft_bounce"})
@@ -427,7 +427,7 @@ def test_errors_slow_the_lane_and_recovery_speeds_it_up_again(stage: Stage) -> N
 # --- account health -------------------------------------------------------------------------------------
 
 
-def test_an_auth_failure_suspends_and_fails_nobody(stage: Stage) -> None:
+def test_an_auth_failure_suspends_the_account_and_fails_no_target(stage: Stage) -> None:
     account = stage.account()
     faults(stage, {"match": {"after_accepted": 5}, "effect": "auth"})
     run = stage.fire(stage.reminder(account, groups=30))

@@ -236,7 +236,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_was_being_written_when_look_ups_were_lost_is_kept() -> None:
+def test_a_batch_under_way_is_kept_when_look_ups_are_lost() -> None:
     async def play() -> None:
         heard: list[BaseException | None] = []
         ledger = Ledger(FakeLink("never"), FakeLink())
@@ -253,7 +253,7 @@ def test_what_was_being_written_when_look_ups_were_lost_is_kept() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_ledger_that_stops_in_the_middle_of_a_batch_keeps_the_rest_whoever_complains() -> None:
+def test_a_ledger_that_stops_in_the_middle_of_a_batch_keeps_the_rest() -> None:
     """The results of a locked run were told before the others hung."""
 
     async def play() -> None:

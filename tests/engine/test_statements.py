@@ -141,7 +141,7 @@ def test_a_suppressed_address_is_not_claimed(expires_at: datetime | None, grante
     assert claim(target) is granted
 
 
-def test_the_suppression_of_another_address_stops_nobody() -> None:
+def test_the_suppression_of_another_address_does_not_matter() -> None:
     Suppression.objects.create(address="somebody@example.com", reason="manual")
     assert claim(pending())
 
@@ -152,14 +152,14 @@ def test_a_target_that_has_expired_is_not_claimed(expires_at: datetime | None, g
 
 
 @pytest.mark.parametrize(("follow_up", "another"), [(True, True), (True, False), (False, True), (False, False)])
-def test_nobody_gets_two_follow_ups_at_once(follow_up: bool, another: bool) -> None:
+def test_a_person_gets_one_follow_up_at_a_time(follow_up: bool, another: bool) -> None:
     target = pending(make_run(follow_up=follow_up))
     in_flight(make_run(follow_up=another), recipient=target.recipient, address=target.address)
     assert claim(target) is not (follow_up and another)
 
 
 @pytest.mark.parametrize("follow_up", [True, False])
-def test_whoever_had_all_their_follow_ups_gets_no_more_of_them(follow_up: bool) -> None:
+def test_a_person_gets_no_more_follow_ups_than_the_limit(follow_up: bool) -> None:
     target = pending(make_run(follow_up=follow_up))
     change(target.recipient, follow_up_attempts=100)
     assert claim(target) is not follow_up
@@ -187,7 +187,7 @@ def test_a_follow_up_that_has_begun_goes_on_beside_another() -> None:
     assert claim(target)
 
 
-def test_the_follow_up_of_somebody_else_is_no_obstacle() -> None:
+def test_the_follow_up_to_another_person_is_no_obstacle() -> None:
     in_flight(make_run(follow_up=True))
     assert claim(pending(make_run(follow_up=True)))
 
@@ -332,7 +332,7 @@ def test_a_result_of_another_claim_changes_nothing(fields: dict[str, Any]) -> No
         ("skipped", False),
     ],
 )
-def test_what_the_provider_did_stands_until_somebody_settled_it(status: str, accepted: bool) -> None:
+def test_an_answer_is_accepted_until_an_operator_settled_the_target(status: str, accepted: bool) -> None:
     target = in_flight(status=status)
     record(target, "sent", parts_sent=1, activity="sent", provider_id="late")
     assert (target.provider_id == "late") is accepted
@@ -347,7 +347,7 @@ def test_what_the_provider_did_stands_until_somebody_settled_it(status: str, acc
         case("failed", 2, False, id="a-failure"),
     ],
 )
-def test_what_was_put_back_takes_only_a_further_part(activity: str, parts_sent: int, accepted: bool) -> None:
+def test_a_target_put_back_takes_only_a_further_part(activity: str, parts_sent: int, accepted: bool) -> None:
     target = in_flight(status="pending", parts_sent=1)
     record(target, "pending", parts_sent=parts_sent, activity=activity, provider_id="late")
     assert (target.provider_id == "late") is accepted
@@ -415,13 +415,13 @@ def test_a_canceled_run_gets_no_further_part() -> None:
 
 
 @pytest.mark.parametrize("status", ["sent", "failed", "unconfirmed"])
-def test_what_was_answered_stands_in_a_canceled_run(status: str) -> None:
+def test_an_answer_stands_in_a_canceled_run(status: str) -> None:
     target = canceled_in_flight()
     record(target, status, activity="sent" if status == "sent" else "failed", error="its own words")
     assert (target.status, target.error) == (status, "its own words")
 
 
-def test_the_canceled_run_of_somebody_else_skips_nothing() -> None:
+def test_another_canceled_run_skips_nothing() -> None:
     canceled_in_flight()
     target = in_flight()
     record(target, "pending", retry_at=LATER)
@@ -476,7 +476,7 @@ def test_only_what_is_pending_is_skipped(status: str) -> None:
         case(EPOCH - 1, True, False, 2, id="fenced"),
     ],
 )
-def test_the_pace_is_written_by_whoever_has_the_lane(epoch: int, delivered: bool, written: bool, crashes: int) -> None:
+def test_the_pace_is_written_by_the_lanes_holder(epoch: int, delivered: bool, written: bool, crashes: int) -> None:
     lane = LaneStateFactory.create(epoch=EPOCH, crashes=2, last_claim_at=EARLIER)
     beside = LaneStateFactory.create(epoch=epoch)
 
@@ -527,7 +527,7 @@ def test_seconds_that_wait_for_a_commit_are_not_replaced_by_later_ones() -> None
 # --- taking and leaving lanes -----------------------------------------------------------------------------
 
 
-def test_whoever_takes_a_lane_fences_all_earlier_holders_of_it() -> None:
+def test_taking_a_lane_fences_all_earlier_holders() -> None:
     taken, beside = LaneStateFactory.create(epoch=EPOCH), LaneStateFactory.create(epoch=EPOCH)
     with_ledger(lambda ledger: ledger.write(sql.TAKE_LANES, ("me", [taken.account_id])))
     taken.refresh_from_db()
@@ -560,13 +560,13 @@ def test_a_lane_that_was_poked_meanwhile_stays_due() -> None:
     assert (lane.holder, lane.due_at) == ("", NOW)
 
 
-def test_a_lane_that_somebody_else_has_is_not_given_back() -> None:
+def test_a_lane_of_another_holder_is_not_given_back() -> None:
     lane = LaneStateFactory.create(epoch=EPOCH + 1, holder="other", due_at=NOW, crashes=1)
     leave(lane)
     assert (lane.holder, lane.due_at, lane.crashes) == ("other", NOW, 1)
 
 
-def test_due_lanes_are_those_that_nobody_holds_the_longest_waiting_first() -> None:
+def test_due_lanes_are_the_free_ones_the_longest_waiting_first() -> None:
     late, later = LaneStateFactory.create(due_at=NOW), LaneStateFactory.create(due_at=EARLIER)
     LaneStateFactory.create(due_at=NOW + SECOND)
     LaneStateFactory.create(due_at=EARLIER, holder="other")
@@ -603,7 +603,7 @@ SECOND = timedelta(seconds=1)
     [(EPOCH + 1, None, 60), (EPOCH + 1, 30, 60), (EPOCH + 1, 90, 90), (EPOCH, None, None)],
     ids=["none yet", "a shorter one", "a longer one", "the lane is ours and writes it itself"],
 )
-def test_a_break_reaches_whoever_has_the_lane_and_is_never_shortened(
+def test_a_break_reaches_the_lanes_holder_and_is_never_shortened(
     epoch: int, before: float | None, after: float | None
 ) -> None:
     target = in_flight()
@@ -639,7 +639,7 @@ def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued
     return with_ledger(lambda ledger: closing.settle_in_flight(ledger, taken, repeatable))
 
 
-def test_what_was_in_flight_is_unconfirmed_unless_a_repeat_is_safe() -> None:
+def test_targets_in_flight_become_unconfirmed_unless_a_repeat_is_safe() -> None:
     once, again, beside = in_flight(), in_flight(next_attempt_at=EARLIER, settled_at=EARLIER), in_flight()
     waiting = pending(once.run)
     rescued = settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id])
@@ -681,7 +681,7 @@ def test_a_crash_counts_against_lanes_that_had_something_in_flight() -> None:
     assert [lane.holder for lane in (busy, idle, earlier, beside)] == ["", "", "", "alive"]
 
 
-def test_what_this_holder_has_settled_was_not_in_flight() -> None:
+def test_targets_settled_by_this_holder_were_not_in_flight() -> None:
     lane = lane_of("dead")
     RunTarget.objects.filter(account=lane.account_id).update(status="sent")
     assert crashes_of(lane) == [0]
@@ -710,7 +710,7 @@ def test_our_own_lanes_have_not_crashed() -> None:
         case("another", -1, 1, id="another-driver"),
     ],
 )
-def test_a_restart_of_postgresql_is_nobodys_crash(token: str, minutes_after_start: int, crashes: int) -> None:
+def test_a_restart_of_postgresql_is_not_a_crash(token: str, minutes_after_start: int, crashes: int) -> None:
     (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
     DriverFactory.create(token=token, beat_at=row["at"] + timedelta(minutes=minutes_after_start))
     assert crashes_of(lane_of("dead")) == [crashes]
@@ -771,7 +771,7 @@ def test_the_only_suspect_is_suspended_after_five_crashes(crashes: int, status: 
     assert (lane.account.status, innocent.account.status) == (status, "active")
 
 
-def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
+def test_with_two_suspects_neither_is_alone() -> None:
     one, other = lane_of("dead", crashes=4), lane_of("dead", crashes=4)
     assert crashes_of(one, other) == [5, 5]
     one.account.refresh_from_db()

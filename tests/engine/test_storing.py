@@ -268,9 +268,7 @@ def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued
     ],
 )
 @pytest.mark.usefixtures("transactional_db")
-def test_what_was_in_flight_waits_while_its_results_could_not_be_stored(
-    state: str, settled: bool, repeatable: bool
-) -> None:
+def test_targets_in_flight_wait_while_results_cannot_be_stored(state: str, settled: bool, repeatable: bool) -> None:
     """Only of that account. What a rule refuses is refused for good, and nobody waits for it."""
     fields = {"status": "sending", "claim_epoch": 1, "claimed_at": timezone.now()}
     one, other = (RunTargetFactory.create(**fields) for _ in range(2))

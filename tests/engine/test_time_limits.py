@@ -30,7 +30,7 @@ def test_calls_and_uploads_end_before_their_lane_is_given_up() -> None:
     assert driver.TAKE_LANES_FOR + driver.GIVE_UP_AFTER <= driver.WIND_DOWN
 
 
-def test_whoever_stops_a_cluster_waits_for_its_drivers() -> None:
+def test_stopping_a_cluster_waits_for_its_drivers() -> None:
     assert driver.LONGEST_STOP < supervisor.STOP_PATIENCE
 
 

@@ -37,7 +37,7 @@ def test_cap_on_reads_own_limit_and_warmup(account: Account, settings: object) -
     assert cap_on(account, "email", TODAY + timedelta(days=14)) == Cap(300, "account")
 
 
-def test_what_counts_as_used(account: Account) -> None:
+def test_which_outcomes_count_as_used(account: Account) -> None:
     run = RunFactory.create(account=account, action="email")
     for outcome, at in [
         ("sent", MIDNIGHT),
@@ -75,7 +75,7 @@ def test_a_day_is_the_accounts_own(account: Account, what: str, at: datetime, co
 
 
 @pytest.mark.django_db
-def test_what_is_in_flight_counts_for_its_own_account_and_action() -> None:
+def test_targets_in_flight_count_for_their_own_account_and_action() -> None:
     seat = AccountFactory.create(timezone="UTC", channel="unipile")
     beside = AccountFactory.create(timezone="UTC", channel="unipile")
     for account, action in ((seat, "connection_request"), (seat, "email"), (beside, "message")):
@@ -121,7 +121,7 @@ def test_a_daily_limit_is_read(raw: str, limit: float) -> None:
 
 
 @pytest.mark.parametrize("raw", [str(MOST_PER_DAY + 1), "999999999", "9" * 5_000, "-1", "1.5", "²", "many", ""])
-def test_what_is_no_daily_limit_is_refused_in_a_sentence(raw: str) -> None:
+def test_an_invalid_daily_limit_is_refused_in_a_sentence(raw: str) -> None:
     with pytest.raises(ValidationError) as refused:
         tuning._cap(f"{CAP}email", raw)
     assert refused.value.messages == [
@@ -134,7 +134,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.django_db
-def test_what_is_used_of_today() -> None:
+def test_use_of_the_cap_of_today() -> None:
     seat, beside = (AccountFactory.create(timezone="UTC", channel="unipile") for _ in range(2))
     run = RunFactory.create(account=seat, action="message")
     for at in (STARTS, NOW, ENDS - SECOND):
@@ -166,7 +166,7 @@ def test_which_runs_stand_in_the_queue(status: str, follow_up: bool) -> None:
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "preparing"])
-def test_what_an_account_stepped_aside_from_is_not_in_its_queue(status: str) -> None:
+def test_targets_an_account_stepped_aside_from_are_not_in_its_queue(status: str) -> None:
     run = RunFactory.create(status=status, pause_reason="operator" if status == "paused" else "", follow_up=True)
     aside = AccountFactory.create()
     RunTargetFactory.create(run=run, account=aside)

@@ -71,7 +71,7 @@ def test_which_test_is_a_proof(account: Account, ok: bool, asked_at: datetime, p
 
 
 @pytest.mark.parametrize(("channel", "since"), [("sandbox", NOON), ("whatsapp", None)])
-def test_what_is_paired_is_not_doubted(channel: str, since: datetime | None) -> None:
+def test_a_paired_account_needs_no_test(channel: str, since: datetime | None) -> None:
     account = AccountFactory.build(channel=channel)
     accounts.mark_untested(account, NOON)
     assert account.untested_since == since

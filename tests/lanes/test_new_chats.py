@@ -60,7 +60,7 @@ def test_nothing_but_new_chats(run: Run) -> None:
     assert not only_new_chats(run.pk, run.account_id)
 
 
-def test_what_is_settled_and_what_others_owe_does_not_count(run: Run) -> None:
+def test_settled_targets_and_those_of_other_accounts_do_not_count(run: Run) -> None:
     other = RunFactory.create(reminder__account=run.account, status="running")
     owe(other, "+60123456781")
     owe(run, "+60123456782", status="sent")
@@ -79,7 +79,7 @@ def test_a_group_is_never_a_new_chat(run: Run) -> None:
 # --- how many ---------------------------------------------------------------------------------------------
 
 
-def test_how_many_of_a_run_s_pending_targets_are_new(run: Run) -> None:
+def test_new_chats_among_the_pending_targets_of_a_run(run: Run) -> None:
     """Neither groups nor who is known, nor what is settled, nor what somebody else owes, nor another run's."""
     owe(run, "+60123456780")
     owe(run, "+60123456781")
@@ -104,14 +104,14 @@ def test_only_the_first_pending_targets_are_looked_at(run: Run, monkeypatch: pyt
     assert new_chats.pending_new_chats([pair]) == {pair: 0}
 
 
-def test_nobody_asks_about_nothing(django_assert_num_queries: Any) -> None:
+def test_without_pairs_no_query_is_made(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         assert new_chats.pending_new_chats([]) == {}
         assert new_chats.new_in_reminders([]) == {}
         assert new_chats.new_recipients([]) == set()
 
 
-def test_how_many_of_a_reminder_s_persons_are_new() -> None:
+def test_new_chats_among_the_persons_of_a_reminder() -> None:
     reminder, another = ReminderFactory.create(targets=1), ReminderFactory.create(targets=1)
     account = reminder.account
     people = [listed(reminder, f"+6012345678{n}") for n in range(3)]
@@ -165,7 +165,7 @@ def test_new_among_and_the_addresses_that_are_known() -> None:
         case(1, 30_001, 1, id="rounded-down"),
     ],
 )
-def test_what_is_true_of_the_first_is_true_of_the_rest(new: int, targets: int, all_of_them: int) -> None:
+def test_a_count_of_the_first_is_scaled_to_all(new: int, targets: int, all_of_them: int) -> None:
     assert new_chats.scaled_to_all(new, targets) == all_of_them
 
 
@@ -208,7 +208,7 @@ def test_which_chats_were_begun_today(begun_at: datetime | None, counted: int) -
         case({"kind": "group"}, 0, id="a-group"),
     ],
 )
-def test_what_is_under_way_counts_as_begun(fields: dict[str, Any], counted: int) -> None:
+def test_targets_under_way_count_as_begun(fields: dict[str, Any], counted: int) -> None:
     account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
     run = RunFactory.create(reminder__account=account, status="running")
     owe(run, "+60123456789", **{"status": "sending", "claimed_at": NOW} | fields)
@@ -278,7 +278,7 @@ def test_a_chat_keeps_the_day_on_which_it_began(run: Run) -> None:
         case("120363000000000001@g.us", False, False, id="a-group"),
     ],
 )
-def test_who_writes_is_no_new_chat_any_more(address: str, already: bool, news: bool) -> None:
+def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool, news: bool) -> None:
     account = AccountFactory.create()
     if already:
         KnownChat.objects.create(account=account, address=address)

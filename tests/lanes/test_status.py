@@ -49,7 +49,7 @@ def banned(db: None) -> Account:
         case(lambda account: account_controls.reactivate(account, None, NOW).ok, id="an-operator"),
     ],
 )
-def test_whoever_reactivates_starts_with_a_probe_and_forgets_crashes(
+def test_reactivation_starts_with_a_probe_and_forgets_crashes(
     banned: Account, again: Callable[[Account], object]
 ) -> None:
     assert again(banned)
@@ -184,14 +184,14 @@ def day_of(run: Run) -> tuple[int, int]:
         case({"action": "something-else"}, 0, id="no-message"),
     ],
 )
-def test_what_was_sent_today(run: Run, activity: dict[str, Any], sends: int) -> None:
+def test_messages_sent_today(run: Run, activity: dict[str, Any], sends: int) -> None:
     ActivityFactory.create(account=run.account, **{"at": NOON} | activity)
     ActivityFactory.create(account=AccountFactory.create(), at=NOON)
     assert day_of(run) == (sends, 0)
 
 
 @pytest.mark.parametrize(("ago", "sends"), [(SECOND, 0), (timedelta(0), 1)], ids=["before", "since"])
-def test_what_was_sent_before_the_account_was_activated_is_settled(run: Run, ago: timedelta, sends: int) -> None:
+def test_messages_sent_before_the_account_was_activated_do_not_count(run: Run, ago: timedelta, sends: int) -> None:
     ActivityFactory.create(account=run.account, at=NOON - ago)
     Account.objects.update(status_changed_at=NOON)
     assert day_of(run) == (sends, 0)
@@ -211,7 +211,7 @@ def test_what_was_sent_before_the_account_was_activated_is_settled(run: Run, ago
         case("hard_bounce", {"claimed_at": None, "parts_sent": 0}, (1, 1), id="never-claimed"),
     ],
 )
-def test_what_came_back_today(run: Run, kind: str, target: dict[str, Any], counted: tuple[int, int]) -> None:
+def test_bounces_of_today(run: Run, kind: str, target: dict[str, Any], counted: tuple[int, int]) -> None:
     bounced = RunTargetFactory.create(run=run, **{"status": "failed", "parts_sent": 1, "claimed_at": NOON} | target)
     for _ in range(2):  # two lines about one message
         ActivityFactory.create(account=run.account, run_target=bounced, at=NOON, outcome="failed", kind=kind)
@@ -267,7 +267,7 @@ def test_only_the_last_five_outcomes_speak(tail: list[str], suppressed: bool) ->
     assert judged(SOFT, SOFT, SOFT, *({"status": status} for status in tail)) is suppressed
 
 
-def test_what_bounced_at_somebody_else_says_nothing() -> None:
+def test_bounces_of_other_addresses_do_not_count() -> None:
     bob = RecipientFactory.create(kind="mailbox", address="bob@example.org")
     RecipientFactory.create(kind="mailbox", address="ann@example.org")
     assert judged(SOFT, SOFT, SOFT, person=bob) is False

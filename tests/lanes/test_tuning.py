@@ -65,14 +65,14 @@ def test_it_says_why(rate: float, known: RecentActivity, advice: Advice) -> None
     assert advise(rate, 3, 0.05, known, NOW) == [advice]
 
 
-def test_who_did_nothing_failed_at_nothing() -> None:
+def test_an_idle_account_has_no_error_share() -> None:
     assert RecentActivity() == RecentActivity(sent=0, failed=0, rate_limited=0, days=0, limited_at=None)
     assert RecentActivity().error_share == 0.0
     assert RecentActivity(sent=1, failed=3).error_share == 0.75
 
 
 @pytest.mark.django_db
-def test_what_is_recent() -> None:
+def test_recent_activity_is_counted() -> None:
     account = AccountFactory.create()
     for at, outcome in (
         (NOW - MONTH, "sent"),

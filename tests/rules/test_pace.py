@@ -313,7 +313,7 @@ def test_a_stored_pace_is_believed_as_far_as_it_can_be_true(
     assert (true.batch_sent, true.slow_factor) == (2, factor)
 
 
-def test_a_break_that_a_provider_asked_for_is_believed_whatever_its_length() -> None:
+def test_a_break_that_a_provider_asked_for_may_be_of_any_length() -> None:
     state = PaceState(NOW + timedelta(days=1), NOW + timedelta(days=1))
     assert believed(state, STORED, NOW, held=True).next_send_at == NOW + timedelta(days=1)
     assert believed(state, STORED, NOW, held=True).theoretical_arrival == NOW + 6.8 * SECOND
@@ -333,7 +333,7 @@ def test_a_bucket_without_a_message_is_never_late() -> None:
     assert debt(PaceState(), NOW) == 0 * SECOND
 
 
-def test_what_was_late_before_is_no_debt() -> None:
+def test_earlier_lateness_is_no_debt() -> None:
     state = PaceState(theoretical_arrival=NOW + 5 * SECOND, late=2 * SECOND)
     assert (debt(state, NOW), debt(state, NOW + 10 * SECOND)) == (3 * SECOND, -2 * SECOND)
 

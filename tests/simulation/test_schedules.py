@@ -14,7 +14,7 @@ PIECES = 5  # so that several workers share them
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("piece", range(PIECES))
-def test_whatever_happens_the_invariants_hold(piece: int) -> None:
+def test_the_invariants_hold_in_every_schedule(piece: int) -> None:
     verdicts = [carry_out(seed) for seed in range(piece, PLAYS, PIECES)]
     broken = {verdict.seed: verdict.violations for verdict in verdicts if verdict.violations}
     assert not broken, f"replay with: python -m tests.simulation --replay {min(broken)}"
@@ -24,5 +24,5 @@ def test_whatever_happens_the_invariants_hold(piece: int) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("seed", BROKE_ONCE)
-def test_what_broke_once_holds(seed: int) -> None:
+def test_schedules_that_once_failed_hold(seed: int) -> None:
     assert not carry_out(seed).violations
