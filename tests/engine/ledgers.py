@@ -85,7 +85,7 @@ def lane_write(account: int, epoch: int = EPOCH, at: datetime = NOW, **fields: A
 
 
 def claim(target: RunTarget, epoch: int = EPOCH, at: datetime = NOW, account: int | None = None) -> bool:
-    """Whether it is granted."""
+    """Claim a target. Returns whether it was granted."""
     by = target.account_id if account is None else account
     one = Claim(target.pk, target.run_id, by, epoch, at, part=target.parts_sent)
     granted = with_ledger(lambda ledger: ledger.claim([one], lane_write(by, epoch, at)))

@@ -1,4 +1,4 @@
-"""What a commit consists of, and how it is spelled for PostgreSQL."""
+"""The contents of a commit, and its values as PostgreSQL reads them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATER = NOW + timedelta(minutes=1)
 
 
 def claims(*those: Claim) -> Any:
-    """Nobody waits for the answer."""
+    """Make a future that no lane waits for."""
     return list(those), None
 
 

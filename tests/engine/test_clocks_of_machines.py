@@ -61,7 +61,7 @@ def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
     stage: Stage, caplog: pytest.LogCaptureFixture, seconds: int
 ) -> None:
     play(drive(stage, "one", timedelta(0)), drive(stage, "two", timedelta(seconds=seconds)))
-    # Each took a lane, once, and nobody ended the other's session.
+    # Each took a lane, once, and neither ended the other's session.
     assert list(LaneState.objects.values_list("epoch", "crashes")) == [(1, 0), (1, 0)]
     assert "its locks were freed" not in caplog.text
     assert {delivery.account for delivery in stage.book.deliveries()} == {"a0", "a1"}

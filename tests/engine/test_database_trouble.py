@@ -1,4 +1,4 @@
-"""What a database that is busy, locked or away must not do to sends: end them, forget them, or stop other lanes."""
+"""A database that is busy, locked or away must not end sends, forget them, or stop other lanes."""
 
 from __future__ import annotations
 
@@ -239,12 +239,12 @@ def test_a_providers_break_stands_after_a_lost_connection(
         assert calls[3] >= 64  # and then one probe
 
 
-# --- a row that somebody has locked -----------------------------------------------------------------------
+# --- a row that another session has locked -----------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def locked(run: Run) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Somebody has the run's row, and does not let go."""
+    """Hold the run's row locked in another session."""
     async with await psycopg.AsyncConnection.connect(conninfo(connection.settings_dict)) as other:
         await other.execute("SELECT 1 FROM fanout_run WHERE id = %s FOR UPDATE", [run.pk])
         yield other
@@ -281,7 +281,7 @@ def test_a_locked_run_stops_only_its_own_lane_and_no_stop(stage: Stage) -> None:
 
 
 def test_lanes_behind_a_locked_run_wait_and_others_are_taken(stage: Stage) -> None:
-    """A dead driver left something in flight in a run that somebody has locked."""
+    """A dead driver left something in flight in a run that another session has locked."""
     one, two = (
         stage.fire(stage.reminder(stage.account(address=name), groups=20, first=n * 400))
         for n, name in enumerate(("one", "two"))

@@ -1,4 +1,4 @@
-"""What a driver decides, one duty at a time: on the virtual clock, with books that answer what the test says."""
+"""A driver's duties, one at a time: on the virtual clock, with a ledger that answers as the test says."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def play(work: Callable[[Stages], Awaitable[None]], **fields: Any) -> None:
 
 
 class FakeLane:
-    """What a driver sees of a lane."""
+    """A lane as a driver sees it."""
 
     def __init__(
         self,
@@ -744,7 +744,7 @@ def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
 def test_lanes_are_told_what_changed() -> None:
     async def work(stage: Stages) -> None:
         await stage.driver._notice()
-        assert stage.books.asked == []  # nobody is there to be told
+        assert stage.books.asked == []  # there is no lane to be told
         same, woken, taken = lane(1), lane(2), lane(3)
         held_by(stage.driver, same, woken, taken, tasks=False)
         stage.books.answers[sql.CHANGED_LANES] = [
@@ -961,7 +961,7 @@ def test_a_lane_that_the_database_does_not_take_back_is_unlocked_all_the_same(mo
 
 
 class Loads:
-    """Instead of reading accounts. `unreadable`: those that nobody can read."""
+    """Instead of reading accounts. `unreadable`: accounts that cannot be read."""
 
     def __init__(self, unreadable: set[int] | None = None, error: Exception | None = None) -> None:
         self.unreadable = unreadable or set()
@@ -1175,7 +1175,7 @@ def test_a_lane_that_ended_is_left_with_the_reason(
 def test_a_lane_with_results_that_are_not_stored_stays_due(
     until: timedelta | None, due: timedelta, why: str, stored: bool
 ) -> None:
-    """Should this process die, somebody must come for what it had in flight."""
+    """Should this process die, another driver must settle its targets in flight."""
 
     async def work(stage: Stages) -> None:
         if not stored:
@@ -1232,7 +1232,7 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
         stage.driver.leaving += [
             (lanes[0], Sleep(NOW, "x" * 301), None),
             (lanes[1], Sleep(None, "idle"), error),
-            (lanes[2], Sleep(NOW), error),  # somebody else has it: it does not come back
+            (lanes[2], Sleep(NOW), error),  # another driver has it: it does not come back
         ]
         late = (lanes[3], Sleep(NOW), None)
 

@@ -1,4 +1,4 @@
-"""What lanes hand in together is written together, in parts of a bounded size and in its order."""
+"""Entries that lanes hand in together are written together, in parts of a bounded size and in their order."""
 
 from __future__ import annotations
 

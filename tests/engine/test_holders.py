@@ -1,4 +1,4 @@
-"""Who holds a lane, who is alive, and what changed: the conditions of the statements that drivers ask each other by."""
+"""Holders of lanes, live drivers and changed lanes: the conditions of the statements that drivers use."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_session_that_began_at_the_last_beat_is_another_one(another_session: p
 
 
 def test_a_session_of_another_database_is_no_live_driver() -> None:
-    """The number of a process that ended is given to the next, whoever that is."""
+    """The pid of a process that ended is given to another."""
     with psycopg.connect(conninfo(connection.settings_dict | {"NAME": "postgres"}), autocommit=True) as elsewhere:
         DriverFactory.create(token="gone", backend_pid=elsewhere.info.backend_pid)
         assert free_stuck() == []
@@ -143,7 +143,7 @@ def test_a_session_of_another_database_is_no_live_driver() -> None:
 )
 def test_only_lanes_that_changed_come_back(poke: int, epoch: int, news: bool, mine: bool) -> None:
     account = LaneStateFactory.create(poke=poke, epoch=epoch).account_id
-    LaneStateFactory.create(poke=9, epoch=9)  # somebody else's
+    LaneStateFactory.create(poke=9, epoch=9)  # another account's
     changed = read(sql.CHANGED_LANES, ([account], [5], [EPOCH]))
     assert changed == [{"account_id": account, "poke": poke, "epoch": epoch}] * news
     assert read(sql.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine

@@ -1,4 +1,4 @@
-"""What a lane learns from outcomes: each run is judged by its own, and the pace adapts."""
+"""Learning from outcomes: each run is judged by its own, and the pace adapts."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def result(target: int, run: int = 1, account: int = 1) -> Result:
 
 
 class Told:
-    """What those who handed in results heard."""
+    """Answers to the lanes that handed in results."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, str]] = []
@@ -201,7 +201,7 @@ def test_settled_waits_for_what_is_being_written_and_for_what_waits() -> None:
         await moment()
         await ledger.flushed()
         assert (clock.monotonic(), len(wire.commits)) == (6.0, 3)
-        ledger.spent(4, "pacing", TIMES_EVERY)  # nobody was woken for it
+        ledger.spent(4, "pacing", TIMES_EVERY)  # nothing was woken for it
         await ledger.flushed()
         assert wire.names()[-1] == ["times"]
 
@@ -403,13 +403,13 @@ def test_for_locked_runs_results_are_kept_starts_go_later_and_claims_are_refused
         assert await ledger.locked_runs() == set()
         asked = len(wire.asked)
         assert await ledger.locked_runs() == set()
-        assert len(wire.asked) == asked  # nobody asks while nothing was locked
+        assert len(wire.asked) == asked  # not asked while nothing was locked
 
     play(work)
 
 
 def test_a_start_that_cannot_be_written_is_tried_again_after_a_pause_and_with_what_comes() -> None:
-    """Without one the database would be asked all the time, until somebody lets go of the run."""
+    """Without a pause the database would be asked all the time, until the run's lock is released."""
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors, wire.locked = [LOCKED], {7}
@@ -572,7 +572,7 @@ def test_statements_happen_together_or_not_at_all() -> None:
             async with ledger.together() as write:
                 await write([("SELECT 2", {})])
         assert ledger.lost.is_set()
-        assert [statement for statement, _ in wire.asked[5:]] == ["BEGIN", "SELECT 2"]  # nobody is there to be told
+        assert [statement for statement, _ in wire.asked[5:]] == ["BEGIN", "SELECT 2"]  # no lane waits for it
 
     play(work)
 

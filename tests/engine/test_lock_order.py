@@ -1,4 +1,4 @@
-"""Everybody locks runs by id, then people, then targets, then lanes by account: who waits for whom is never a circle.
+"""Runs are locked by id, then people, then targets, then lanes by account, so that sessions never wait in a circle.
 
 Each test holds the row that must come first and lets somebody run into it: whoever waits there must hold nothing that
 comes later.
@@ -69,7 +69,7 @@ def meeting(held: str, row: int, act: Callable[[], Any]) -> Iterator[psycopg.Con
 
 
 def waits(watcher: psycopg.Connection[Any]) -> bool:
-    """Whether somebody waits for a lock of a row."""
+    """Return whether a session waits for a lock of a row."""
     rows = watcher.execute(
         "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
@@ -231,9 +231,9 @@ def test_only_the_lanes_that_are_named_are_locked(stage: Stage) -> None:
             other.execute(LANE, [locked.account_id])
 
 
-# --- what changed while somebody waited for it ------------------------------------------------------------
+# --- changes while a session waited ------------------------------------------------------------
 
-# Without the trigger that counts, and so without the run's lock, which would keep everybody else away from the target.
+# Without the trigger that counts, and so without the run's lock, which would keep all others away from the target.
 SETTLE = """
 UPDATE fanout_runtarget SET status = 'failed'
  WHERE id = %s AND set_config('session_replication_role', 'replica', true) = 'replica'

@@ -1,4 +1,4 @@
-"""Invariants 3 to 6 under whatever operators, clocks and crashes do, in whatever order."""
+"""Invariants 3 to 6 under operators, clocks and crashes in any order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def never_lost(self) -> None:
-        """What the books call sent, the provider has; what it has beyond that is at most the one part in doubt."""
+        """Targets counted as sent are at the provider; it has at most one unconfirmed part beyond that."""
         if not hasattr(self, "stage"):
             return
         heard: dict[int, set[int]] = {}

@@ -78,7 +78,7 @@ class Moment(datetime):
 
 
 def test_the_ledger_spells_what_is_only_a_kind_of_a_known_type() -> None:
-    """An outcome is not lost because somebody handed on a member of an enumeration."""
+    """An outcome with a member of an enumeration is not lost."""
     moment = Moment(2026, 1, 5, tzinfo=UTC)
     assert columns([(Action.EMAIL, Word.MAIL, Number.FOUR, True, moment)]) == [
         '{"email"}',

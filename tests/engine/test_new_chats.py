@@ -90,7 +90,7 @@ def test_after_a_refusal_only_those_in_flight_are_tried_and_groups_and_known_cha
     assert fresh(run).status == Run.Status.WAITING
     assert run.pending == 30
     lane = state(line)
-    assert lane.holder == ""  # nobody is busy with it
+    assert lane.holder == ""  # no driver holds it
     assert lane.new_chats_after is not None
     assert lane.due_at == lane.new_chats_after == run.waiting_until
     words = "No new chats for now: This account may not start new chats; next send"
@@ -142,7 +142,7 @@ def test_the_hold_outlives_a_crash(stage: Stage, line: Account) -> None:
 
 
 def test_a_hold_that_the_lane_has_not_seen_stops_the_claim(stage: Stage, line: Account) -> None:
-    """Written by somebody else, without a poke: only the claim itself can know."""
+    """Written by another session, without waking the lane: only the claim itself can know."""
     until = MONDAY + timedelta(hours=2)
 
     def hold(now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""What providers answered and nobody could write yet: nothing of it is lost, and nothing keeps the others waiting."""
+"""Answers that could not be stored yet: none is lost, and none holds up the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attacking the engine brought to light: slow providers, set clocks, lost connections, shared runs."""
+"""Attacks on the engine: slow providers, set clocks, lost connections, shared runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_slow_provider_gives_no_other_lane_a_pause_at_the_end_of_a_slice(stage
 
 
 def test_a_lane_that_becomes_due_while_slow_ones_end_is_taken_at_once(stage: Stage) -> None:
-    """With a single driver: nobody else could take it."""
+    """With a single driver: no other could take it."""
     stage.provider.set_script(Script({"slow": {"latency_ms": [9900, 9900]}, "*": {"latency_ms": [80, 200]}}))
     stage.fire(stage.reminder(stage.account(address="slow"), groups=60))
     due_at = stage.now + timedelta(seconds=stage.slice_seconds + 1.5)
@@ -379,7 +379,7 @@ def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
 
 
 def test_a_lane_that_never_ends_is_given_up_and_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait that nobody limits must not hold the driver until its task is killed."""
+    """A wait without a limit must not hold the driver until its task is killed."""
     stuck, well = stage.account(address="stuck"), stage.account(address="well")
     stage.fire(stage.reminder(stuck, groups=5))
     stage.fire(stage.reminder(well, groups=150, first=50))
@@ -437,7 +437,7 @@ def locks_of(account: Account) -> int:
 def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, hangs: bool, seconds: int
 ) -> None:
-    """The driver beats on and has the lock: nobody else can take the lane before it was given back."""
+    """The driver beats on and has the lock: no other can take the lane before it was given back."""
     account, other = stage.account(max_send_per_minute=6, send_burst=1), stage.account(address="other")
     run = stage.fire(stage.reminder(account, groups=12))
     stage.fire(stage.reminder(other, groups=600, first=100))

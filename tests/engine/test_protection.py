@@ -1,4 +1,4 @@
-"""What keeps accounts alive, on the real lane and virtual time, judged by the provider's book."""
+"""Protection of accounts, on the real lane and virtual time, judged by the provider's book."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ def test_a_trial_that_meets_a_break_is_still_one(stage: Stage) -> None:
 
 
 def test_retries_of_one_run_do_not_blind_the_breaker_of_another(stage: Stage) -> None:
-    """A has soft bounces that are tried again all the while; B, behind it, is refused by everybody."""
+    """A has soft bounces that are tried again all the while; B, behind it, is always refused."""
     account = stage.account(max_send_per_minute=60, bounce_rate_pause=1, group_concurrency=1, retry_base_seconds=300)
     groups = [f"{120363000000000000 + n}@g.us" for n in range(1400)]
     bouncing = [{"match": {"address": to}, "effect": "soft_bounce"} for to in groups[14:300:15]]

@@ -1,4 +1,4 @@
-"""What a lane reads: every condition of its look-ups, what each one leaves out and what it lets through."""
+"""Look-ups of a lane: what each of their conditions excludes and includes."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_result_that_is_refused_while_the_lane_looks_around_fails_the_lane() -
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=9))
     refused.add(str(run.targets.order_by("-position").values_list("pk", flat=True)[0]))
     stage.play(120)
-    # It went out, and nobody could note it: the next holder asks the operator, and the run ends.
+    # It went out and could not be stored: the next holder asks the operator, and the run ends.
     assert sorted(run.targets.values_list("status", flat=True)) == ["sent"] * 8 + ["unconfirmed"]
     assert fresh(run).status == Run.Status.PARTIAL
     assert len(stage.book.deliveries()) == 9

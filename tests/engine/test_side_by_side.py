@@ -1,4 +1,4 @@
-"""What happens at the same time, and what at exactly its moment."""
+"""Sends at the same time, and parts at exactly their moment."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def make_run(status: str = "running", **fields: Any) -> Run:
 
 
 def pending(run: Run | None = None, **fields: Any) -> RunTarget:
-    """Of a lane with EPOCH, and beside it a target of another account and run that looks the same."""
+    """A target of a lane with EPOCH, and beside it one of another account and run that looks the same."""
     target: RunTarget = RunTargetFactory.create(run=run or make_run(), **fields)
     return target
 
@@ -83,14 +83,14 @@ def test_only_what_is_pending_is_claimed(status: str) -> None:
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
 def test_a_claim_of_another_epoch_is_not_granted(epoch: int) -> None:
     target = pending()
-    LaneStateFactory.create(epoch=epoch)  # the lane of somebody else has that one
+    LaneStateFactory.create(epoch=epoch)  # another account's lane has that one
     assert not claim(target, epoch=epoch)
     assert target.status == "pending"
 
 
 @pytest.mark.parametrize("known", [0, 2])
 def test_a_claim_for_another_part_is_not_granted(known: int) -> None:
-    """What an earlier holder sent became known after the target was read: its part would go out a second time."""
+    """A result of an earlier holder came after the target was read: its part would go out a second time."""
     target = pending(parts_sent=1)
     target.parts_sent = known
     assert not claim(target)
@@ -666,7 +666,7 @@ def lane_of(holder: str, crashes: int = 0, busy: bool = True, epoch: int = EPOCH
 
 
 def crashes_of(*lanes: LaneState, found: LaneState | None = None) -> list[int]:
-    """After somebody has found the first of them without a holder."""
+    """After another driver has found the first of them without a holder."""
     account = (found or lanes[0]).account_id
     with_ledger(lambda ledger: closing.settle_crashes(ledger, [account], "me", NOW))
     for lane in lanes:
@@ -798,7 +798,7 @@ def test_an_idle_suspect_is_not_suspended_by_the_crash_of_others() -> None:
 
 @pytest.mark.parametrize("status", ["sending", "sent", "unconfirmed", "pending"])
 def test_the_first_attempt_of_a_run_is_its_first_claim(status: str) -> None:
-    """What is moved there with the claim of another run has not been tried in this one."""
+    """A target moved there with the claim of another run has not been attempted in this one."""
     run = make_run()
     in_flight(run, status=status)
     run.refresh_from_db()

@@ -237,7 +237,7 @@ def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage,
     with psycopg.connect(info) as other:
         lock = [(stage.now + 0.3 * SECOND, lambda now: other.execute(LOCK_RUN, [first.pk]))]
         stage.play(6, lock)
-        assert fresh(first).sending == CONCURRENCY  # answered long ago, and nobody can note it
+        assert fresh(first).sending == CONCURRENCY  # answered long ago, and it cannot be stored
         other.rollback()
     stage.play()
     assert (fresh(first).sent, fresh(second).sent) == (CONCURRENCY, 10)
@@ -269,7 +269,7 @@ def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued
 )
 @pytest.mark.usefixtures("transactional_db")
 def test_targets_in_flight_wait_while_results_cannot_be_stored(state: str, settled: bool, repeatable: bool) -> None:
-    """Only of that account. What a rule refuses is refused for good, and nobody waits for it."""
+    """Only that account waits. A result that breaks a rule is refused for good, and not waited for."""
     fields = {"status": "sending", "claim_epoch": 1, "claimed_at": timezone.now()}
     one, other = (RunTargetFactory.create(**fields) for _ in range(2))
     taken = [one.account_id, other.account_id, AccountFactory.create().pk]

@@ -48,7 +48,7 @@ def test_which_outcomes_count_as_used(account: Account) -> None:
     ]:
         ActivityFactory.create(account=account, action="email", outcome=outcome, at=at)
     ActivityFactory.create(account=account, action="message", outcome="sent", at=NOW)
-    ActivityFactory.create(action="email", outcome="sent", at=NOW)  # somebody else's
+    ActivityFactory.create(action="email", outcome="sent", at=NOW)  # another account's
     for status in ("pending", "sending", "unconfirmed", "failed", "skipped"):
         RunTargetFactory.create(run=run, account=account, status=status, claimed_at=NOW)
     RunTargetFactory.create(run=run, account=account, status="unconfirmed", claimed_at=MIDNIGHT - timedelta(hours=1))

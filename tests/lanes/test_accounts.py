@@ -1,4 +1,4 @@
-"""What shows that an account works, and what does not."""
+"""Tests and deliveries verify an account; other things do not."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def run() -> Run:
 
 
 def owe(run: Run, address: str, **fields: Any) -> RunTarget:
-    """Somebody whom another account knows."""
+    """A person whom another account knows."""
     person = RecipientFactory.create(owner=run.owner, kind="person", address=address)
     Recipient.objects.filter(pk=person.pk).update(kind=fields.pop("kind", "person"))
     KnownChat.objects.create(account=AccountFactory.create(), address=address, begun_at=NOW)
@@ -80,7 +80,7 @@ def test_a_group_is_never_a_new_chat(run: Run) -> None:
 
 
 def test_new_chats_among_the_pending_targets_of_a_run(run: Run) -> None:
-    """Neither groups nor who is known, nor what is settled, nor what somebody else owes, nor another run's."""
+    """Not groups, known chats, settled targets, or targets of other accounts or runs."""
     owe(run, "+60123456780")
     owe(run, "+60123456781")
     known(run, "+60123456781")

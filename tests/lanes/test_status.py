@@ -1,4 +1,4 @@
-"""How accounts are stopped and started again, and what bounces do to an account and to an address."""
+"""Stopping and starting accounts, and the consequences of bounces for an account and an address."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 
 @pytest.fixture
 def run() -> Run:
-    """Of an account that has not been stopped today."""
+    """An account that has not been stopped today."""
     made: Run = RunFactory.create(status="running")
     Account.objects.filter(pk=made.account_id).update(status_changed_at=None)
     return made

@@ -1,4 +1,4 @@
-"""Who is told: the owner and the team, each as they want it, and nobody else."""
+"""Notifications go to the owner and the team, each as they want it."""
 
 from __future__ import annotations
 

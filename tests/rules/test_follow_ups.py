@@ -71,7 +71,7 @@ def test_the_third_attempt_begins_the_cooldown() -> None:
 
 
 def test_the_limit_does_not_overwrite_an_operators_status() -> None:
-    """Whoever was converted stays so, and the end of the cooldown does not make them active."""
+    """A converted person stays so, and the end of the cooldown does not make them active."""
     person = after_attempt(Person("converted", 2), LIMITS, NOON)
     assert (person.status, person.limited, person.cooldown_until) == ("converted", False, NOON + 48 * HOUR)
     assert after_cooldown(person, NOON + 48 * HOUR).status == "converted"

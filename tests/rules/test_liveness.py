@@ -1,4 +1,4 @@
-"""Who counts as silent, and in which order that has consequences."""
+"""Silent processes, and the order of what follows."""
 
 from __future__ import annotations
 

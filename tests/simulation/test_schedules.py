@@ -18,7 +18,7 @@ def test_the_invariants_hold_in_every_schedule(piece: int) -> None:
     verdicts = [carry_out(seed) for seed in range(piece, PLAYS, PIECES)]
     broken = {verdict.seed: verdict.violations for verdict in verdicts if verdict.violations}
     assert not broken, f"replay with: python -m tests.simulation --replay {min(broken)}"
-    assert sum(verdict.deaths for verdict in verdicts) > len(verdicts) / 2  # a play in which nobody dies proves little
+    assert sum(verdict.deaths for verdict in verdicts) > len(verdicts) / 2  # plays without a death prove little
     assert sum(verdict.calls for verdict in verdicts) > sum(verdict.schedules for verdict in verdicts)
 
 

@@ -303,7 +303,7 @@ def _part(kind: str, n: int) -> dict[str, Any]:
 
 
 def trace(seed: int) -> list[Any]:
-    """What the provider heard, call by call."""
+    """The calls that the provider got."""
 
     async def play(clock: VirtualClock) -> list[Any]:
         world = World(play_of(seed), clock)
