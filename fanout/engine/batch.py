@@ -83,7 +83,7 @@ class Result:
 Written = Callable[[BaseException | None], None]
 
 
-def nobody(error: BaseException | None) -> None:
+def ignore_written(error: BaseException | None) -> None:
     """Ignore that a result was written."""
 
 

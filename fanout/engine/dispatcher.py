@@ -300,7 +300,7 @@ class Dispatcher:
         result = result_of(run, target, part, claim, outcome, verdict, latency, next_part_at, now)
         self.learning.learn(run, verdict)
         self.new_chats.learn(target, result, verdict, now)
-        if result.status == "sent" and self.learning.taught_nothing() and run.closing is None and not run.over:
+        if result.status == "sent" and self.learning.changed_nothing() and run.closing is None and not run.over:
             self._hand_in(run, target, result)
             return
         await self.ledger.record(result, self.learning.lesson(outcome, now))

@@ -174,14 +174,14 @@ class Driver:
             try:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
-                return await self._begin_or_let_go()
+                return await self._begin_or_disconnect()
             except (psycopg.OperationalError, psycopg.InternalError, LedgerLost) as error:  # internal: read-only
                 log.warning("a driver waits for the database: %s", error, extra={"slot": self.identity.slot})
                 if self._over():
                     return False
                 await self.clock.sleep(RECONNECT_PAUSE)
 
-    async def _begin_or_let_go(self) -> bool:
+    async def _begin_or_disconnect(self) -> bool:
         try:
             return await self._begin()
         except BaseException:
@@ -243,9 +243,9 @@ class Driver:
                 finally:
                     await self.ledger.stop()
             except (psycopg.Error, LedgerLost) as error:
-                log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.identity.slot})
+                log.warning("the last results wait for the database: %s", error, extra={"slot": self.identity.slot})
             if self.outbox and self.clock.monotonic() >= until:
-                log.error("what was sent last could not be recorded", extra={"slot": self.identity.slot})
+                log.error("the last results could not be stored", extra={"slot": self.identity.slot})
                 return
             if self.outbox:
                 await self.clock.sleep(RECONNECT_PAUSE)

@@ -81,7 +81,7 @@ class Learning:
         """Return why the account must pause, by its last outcomes; empty: it may go on."""
         return breaker.bounces(self.account.sample, self.account.bounces_at)
 
-    def taught_nothing(self) -> bool:
+    def changed_nothing(self) -> bool:
         """Return whether a delivery changed nothing for the lane."""
         return self.cleared and not self.account.probing and not self.too_many_bounces()
 

@@ -31,8 +31,8 @@ from fanout.engine.batch import (
     calls_of,
     columns,
     entries_of,
+    ignore_written,
     never_sent,
-    nobody,
     plain,
     recording,
 )
@@ -95,7 +95,7 @@ class Ledger:
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
         if not self.lost.is_set() or self._in_hand is not None:  # look-ups may have lost theirs while it was written
-            self._let_go(self._in_hand or Batch())
+            self._keep_everything(self._in_hand or Batch())
             self._in_hand = None
 
     async def close_connections(self) -> None:
@@ -316,9 +316,9 @@ class Ledger:
 
     def _lose(self, batch: Batch, error: BaseException) -> None:
         log.warning("lost the database connection: %s", error)
-        self._let_go(batch)
+        self._keep_everything(batch)
 
-    def _let_go(self, batch: Batch) -> None:
+    def _keep_everything(self, batch: Batch) -> None:
         self.lost.set()
         batches = (batch, *self._full, self._batch)
         self._full.clear()
@@ -376,7 +376,7 @@ class Ledger:
         if self.lost.is_set():
             raise LedgerLost
         lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
-        batch = Batch(results=[(result, nobody) for result in results], lanes=lessons)
+        batch = Batch(results=[(result, ignore_written) for result in results], lanes=lessons)
         try:
             async with self.exclusive:
                 await self._write_late(batch)

@@ -26,7 +26,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.database import WriteAll
 from fanout.engine import sql
-from fanout.engine.batch import LaneWrite, Result, Written, nobody
+from fanout.engine.batch import LaneWrite, Result, Written, ignore_written
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
@@ -293,7 +293,7 @@ class _SimulatedLedger(Ledger):
         self.world = world
 
     def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
-        self._put(result, lane, nobody)
+        self._put(result, lane, ignore_written)
         written(None)
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:

@@ -442,7 +442,7 @@ def test_a_write_that_succeeds_in_the_last_try_is_no_error(caplog: pytest.LogCap
         assert len(stage.driver.outbox) == 0
 
     play_with_rejudged(work)
-    assert "could not be recorded" not in caplog.text
+    assert "could not be stored" not in caplog.text
 
 
 def test_a_database_that_stays_away_is_waited_for_only_so_long(
@@ -457,7 +457,7 @@ def test_a_database_that_stays_away_is_waited_for_only_so_long(
 
     monkeypatch.setattr(driver, "RECONNECT_PAUSE", 1.0)
     play(work)
-    assert "could not be recorded" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
 def test_results_of_a_locked_run_are_tried_with_pauses() -> None:
@@ -824,7 +824,7 @@ def test_lanes_ahead_of_their_time_keep_no_place_from_those_that_are_due(
         case(2, 1, 0, [1], id="what-we-have-counts"),
         case(2, 2, 0, [], id="we-have-it"),
         case(2, 2, 3, [], id="the-others-have-a-moment"),
-        case(2, 2, 3.1, [1, 2, 3], id="nobody-wanted-them"),
+        case(2, 2, 3.1, [1, 2, 3], id="left-over"),
     ],
 )
 def test_beyond_its_share_a_driver_takes_only_lanes_left_over(
@@ -914,7 +914,7 @@ def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.Mo
     [
         case([2], [[2]], [[1, 2, 3], [1, 3]], id="those-behind-a-lock"),
         case([1, 2, 3], [[1, 2, 3]], [[1, 2, 3]], id="all-of-them"),
-        case([], [[1, 2, 3]], [[1, 2, 3]], id="nobody-knows-which"),
+        case([], [[1, 2, 3]], [[1, 2, 3]], id="unknown-which"),
     ],
 )
 def test_lanes_that_cannot_be_taken_over_are_given_back(

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounts.channels.sandbox.script import Script
 from fanout.database import conninfo
-from fanout.engine.batch import Batch, Claim, Result, calls_of, nobody
+from fanout.engine.batch import Batch, Claim, Result, calls_of, ignore_written
 from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.models import LaneState, RunTarget
 from fanout.runs import hygiene
@@ -172,7 +172,7 @@ def test_two_drivers_count_two_attempts(sessions: list[BlockingLink]) -> None:
         Result(t.pk, t.run_id, t.account_id, 1, now, "sent", 1, 1, now, activity="sent", follow_up_to=t.address)
         for t in targets
     ]
-    one_after_the_other(sessions, [Batch(results=[(result, nobody)]) for result in results])
+    one_after_the_other(sessions, [Batch(results=[(result, ignore_written)]) for result in results])
     assert list(Recipient.objects.values_list("follow_up_attempts", flat=True)) == [2, 2]
 
 

@@ -17,7 +17,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.database import Statement, conninfo
 from fanout.engine import sql
-from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of, nobody
+from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of, ignore_written
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import AsyncLink, Call, Row, prepare
 from fanout.engine.dispatcher import Dispatcher
@@ -266,7 +266,8 @@ def test_two_drivers_that_share_runs_never_wait_for_each_other_in_a_circle(stage
                 await link.call(calls_of(first))
                 result = Result(recorded, records_in, account_id, 1, now, "sent", 1, 1, now, "message", activity="sent")
                 both = Batch(
-                    results=[(result, nobody)], claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())]
+                    results=[(result, ignore_written)],
+                    claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())],
                 )
                 await link.call(calls_of(both))
         finally:

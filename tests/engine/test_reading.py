@@ -348,7 +348,7 @@ def test_an_upload_that_is_remembered_again_replaces_the_first() -> None:
         case({"in_flight": True}, False, id="something-is-in-flight"),
         case({"others": "pending"}, False, id="another-lane-goes-on"),
         case({"others": "sent"}, True, id="the-other-lane-is-done"),
-        case({"others_aside": True}, True, id="what-the-others-owe-belongs-to-nobody-either"),
+        case({"others_aside": True}, True, id="what-others-left-too"),
     ],
 )
 def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from fanout.engine import closing, sql
-from fanout.engine.batch import Batch, Result, calls_of, nobody, plain
+from fanout.engine.batch import Batch, Result, calls_of, ignore_written, plain
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import Call, Row
 from fanout.engine.dispatcher import Dispatcher
@@ -285,7 +285,7 @@ def test_lanes_that_a_batch_writes_twice_are_locked_in_their_order() -> None:
     """A hold of new chats on one account must not lock it before the pace of a smaller one."""
     result = Result(1, 1, 7, EPOCH, NOW, "pending", 0, 0, NOW, new_chat_hold=NewChatHold(LATER, "said so", 1))
     lanes = {account: lane_write(account) for account in (9, 3)}
-    calls = calls_of(Batch(results=[(result, nobody)], lanes=lanes))
+    calls = calls_of(Batch(results=[(result, ignore_written)], lanes=lanes))
     assert [name for name, _ in calls][-3:] == ["lock_lane_states", "hold_new_chats", "pace"]
     assert dict(calls)["lock_lane_states"] == ["{3,7,9}"]
     assert [name for name, _ in calls_of(Batch(lanes=lanes))] == ["pace"]
