@@ -166,8 +166,9 @@ async def drive(slowest: dict[str, float]) -> None:
 
     from accounts.channels import registry
     from accounts.channels.base import AccountConfig, Outcome, Part, Sent, Transport
+    from fanout.database import conninfo
     from fanout.engine.clock import SystemClock
-    from fanout.engine.connection import AsyncLink, Call, Row, by_key, conninfo, prepare
+    from fanout.engine.connection import AsyncLink, Call, Row, by_key, prepare
     from fanout.engine.driver import Driver
     from fanout.engine.ledger import Ledger
     from fanout.engine.outbox import Outbox

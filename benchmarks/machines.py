@@ -83,7 +83,7 @@ def _machine(pipe: Any, host: str, seconds: float) -> None:
             return Sent(message_id)
 
     driver = Driver(SystemClock(), open_ledger, AnswersSoon, capacity=ROOM, slice_seconds=seconds)
-    driver.host = host
+    driver.identity.host = host
     with collecting_seldom():
         asyncio.run(driver.run())
     pipe.send(calls)

@@ -58,7 +58,7 @@ def bare_loop(targets: int, batch: int) -> float:
     import psycopg
     from django.db import connection
 
-    from fanout.engine.connection import conninfo
+    from fanout.database import conninfo
 
     with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as link:
         link.execute("DROP TABLE IF EXISTS bare")

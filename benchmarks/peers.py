@@ -97,7 +97,7 @@ def scene(name: str, jobs: int, processes: int) -> Iterator[tuple[dict[str, str]
     from django.db import connection
 
     from benchmarks.scratch import empty_database
-    from fanout.engine.connection import conninfo
+    from fanout.database import conninfo
 
     # What a killed worker leaves lying there is there for the next one, but not in the next round.
     shutil.rmtree(SCRATCH, ignore_errors=True)
@@ -192,7 +192,7 @@ def books(database: str) -> dict[str, int]:
     import psycopg
     from django.db import connection
 
-    from fanout.engine.connection import conninfo
+    from fanout.database import conninfo
 
     with psycopg.connect(conninfo(connection.settings_dict | {"NAME": database})) as link:
         return dict(link.execute("SELECT status, count(*) FROM fanout_runtarget GROUP BY status").fetchall())

@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 
 from accounts.models import Account
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Run
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
@@ -30,7 +30,7 @@ def due_runs(accounts: int, targets: int, due_at: datetime, per_minute: float, c
     with connection.cursor() as cursor:
         for first in range(0, len(ids), 500):
             cursor.execute(TARGETS, [ids[first : first + 500]])
-    poke([run.account_id for run in runs], due_at)
+    wake_lanes([run.account_id for run in runs], due_at)
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
 

@@ -218,7 +218,8 @@ async def drive() -> float:
 async def finished() -> float:
     from django.db import connection
 
-    from fanout.engine.connection import AsyncLink, conninfo
+    from fanout.database import conninfo
+    from fanout.engine.connection import AsyncLink
 
     link = await AsyncLink.open(conninfo(connection.settings_dict))
     try:

@@ -54,7 +54,7 @@ class Child:
                 stderr=log,
                 # A session of its own: Ctrl-C in the terminal reaches only us, and orphans can be found.
                 start_new_session=True,
-                preexec_fn=_end_with_parent() if self.ends_with_us else None,
+                preexec_fn=end_with_parent(signal.SIGTERM) if self.ends_with_us else None,
             )
         self.process = psutil.Process(self.popen.pid)
         self.started = time.monotonic()
@@ -187,8 +187,10 @@ def rotate(log: Path) -> None:
         log.replace(log.with_name(log.name + ".1"))
 
 
-def _end_with_parent() -> Callable[[], None] | None:
+def end_with_parent(sign: signal.Signals) -> Callable[[], None] | None:
+    """Return a `preexec_fn` that has the kernel send this signal to the child when its parent is killed -9. None: the
+    system has no such feature."""
     if not ENDS_WITH_PARENT:
         return None
     libc = ctypes.CDLL(None)
-    return lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    return lambda: libc.prctl(PR_SET_PDEATHSIG, sign)

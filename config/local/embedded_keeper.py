@@ -4,7 +4,6 @@ It is the server's parent, and nothing else starts or stops the server. It impor
 stays small and lives through any state of the project's code.
 """
 
-import ctypes
 import fcntl
 import logging
 import os
@@ -24,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from config.local.children import end_with_parent
 from config.local.embedded_files import Layout, layout, open_lock, try_lock
 
 log = logging.getLogger("keeper")
@@ -37,7 +37,6 @@ MOST_LOG_BYTES = 20 * 1024 * 1024
 # however soon it ended: it can run.
 MOST_FAILED_STARTS = 4
 PAUSE_BEFORE_RESTART = 0.2  # seconds, longer after each failed start
-PR_SET_PDEATHSIG = 1
 STATUS_LINE = 7  # of the pid file, counted from 0
 
 SETTINGS = {
@@ -150,9 +149,9 @@ def start_server(place: Layout, owner: pwd.struct_passwd | None) -> subprocess.P
     command = [str(binary("postgres")), "-D", str(place.data), "-k", str(place.socket_dir)]
     for name, value in SETTINGS.items():
         command += ["-c", f"{name}={value}"]
-    return subprocess.Popen(
-        command, preexec_fn=_end_with_parent(), env=_clean_env(), start_new_session=True, **_as_user(owner)
-    )
+    # It ends with a keeper that is killed -9: a server without a keeper would run for ever.
+    ends = end_with_parent(signal.SIGINT)
+    return subprocess.Popen(command, preexec_fn=ends, env=_clean_env(), start_new_session=True, **_as_user(owner))
 
 
 def stop_server(server: subprocess.Popen[bytes]) -> None:
@@ -162,14 +161,6 @@ def stop_server(server: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             server.wait(patience)
             return
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """Make the kernel end the server with its keeper: without one it would run for ever."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    return lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def binary(name: str) -> Path:

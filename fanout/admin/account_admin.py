@@ -46,7 +46,8 @@ from fanout.admin.list_actions import (
 from fanout.admin.login import confirm_first, confirm_url, is_confirmed, sensitive
 from fanout.admin.model_admin import ButtonsAdmin, zone_list
 from fanout.admin.widgets import ACCOUNT, badge, capped_number
-from fanout.lanes import accounts, hooks, proof, tuning
+from fanout.lanes import accounts, tuning
+from fanout.lanes.accounts import note_test, renew_webhook, sign_in_result, webhook_address
 from fanout.models import PauseReason, Run
 from fanout.plans.queue import MOST_PENDING, pending_by_account
 from fanout.runs import controls, corrections, progress
@@ -58,7 +59,7 @@ from reminders.window import local_day_bounds
 
 def renew_hook(account: Account, user: Any, now: datetime) -> ControlResult:
     try:
-        hooks.renew(account, user, now)
+        renew_webhook(account, user, now)
     except ValidationError as problem:
         return ControlResult(False, " ".join(problem.messages))
     return ControlResult(
@@ -241,7 +242,7 @@ class AccountAdmin(ButtonsAdmin):
             tuning.assign(stored.account, form.changed_caps())
             super().save_related(request, form, formsets, change)
         if form.tested is not None:
-            note_test(request, form.instance, form.tested, timezone.now())
+            tell_result(request, form.instance, form.tested, timezone.now())
 
     # --- the list ---------------------------------------------------------------------------------------
 
@@ -335,7 +336,7 @@ class AccountAdmin(ButtonsAdmin):
             context |= page_context(account, request.user, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
-                "hook": hooks.address(account) if acting else "",
+                "hook": webhook_address(account) if acting else "",
             }
         if "_test" in request.POST:
             request.crier_tested = self.test_typed(request, object_id)  # type: ignore[attr-defined]
@@ -416,7 +417,7 @@ class AccountAdmin(ButtonsAdmin):
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Sign in at the provider; nothing is sent."""
         account, asked_at = self.own_account(request, pk), timezone.now()
-        note_test(request, account, async_to_sync(sign_in)(account), asked_at)
+        tell_result(request, account, async_to_sync(sign_in)(account), asked_at)
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
     def send_test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -463,9 +464,9 @@ def stored(account: Account) -> str:
     return f"stored: {', '.join(names)}" if names else "none stored"
 
 
-def note_test(request: HttpRequest, account: Account, result: SignIn, asked_at: datetime) -> None:
-    proof.note_test(account, result, request.user, asked_at)
-    tell(request, ControlResult(result.ok, proof.in_words(account, result)))
+def tell_result(request: HttpRequest, account: Account, result: SignIn, asked_at: datetime) -> None:
+    note_test(account, result, request.user, asked_at)
+    tell(request, ControlResult(result.ok, sign_in_result(account, result)))
 
 
 # --- how accounts stand now, for their list ---------------------------------------------------------------

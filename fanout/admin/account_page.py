@@ -24,10 +24,10 @@ from accounts.presets import PRESETS
 from fanout.admin.account_form import SETTING
 from fanout.admin.run_status import my_zone, why_account
 from fanout.admin.widgets import Chart, bar_chart, timeline_chart
-from fanout.lanes import caps, tuning
+from fanout.lanes import account_limits, tuning
 from fanout.lanes.new_chats import new_chats_now
 from fanout.models import Activity, Run
-from fanout.rules.caps import Cap, local_date
+from fanout.rules.gates import Cap, local_date
 from fanout.runs.message_2 import listed
 
 EVENTS_SHOWN = 20
@@ -72,8 +72,8 @@ def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     own = {limit.action: limit for limit in account.daily_limits.all()}
     today, rows = local_date(account.timezone, now), []
     for action in sorted({channel(account.channel).action, *own}):
-        cap = caps.caps_by_day(account, action, own.get(action))(today)
-        used = caps.used_today(account, action, now)
+        cap = account_limits.caps_by_day(account, action, own.get(action))(today)
+        used = account_limits.used_today(account, action, now)
         rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": SOURCES[cap.source]})
     return rows
 
@@ -96,7 +96,7 @@ def warmup_chart(account: Account, now: datetime) -> Chart | None:
     today = local_date(account.timezone, now)
     # The curve ends at the cap of the day after the warm-up.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
-    target = caps.cap_on(account, channel(account.channel).action, after).limit
+    target = account_limits.cap_on(account, channel(account.channel).action, after).limit
     curve = warmup_curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
     marked = (today - account.warmup_started_on).days
     values = [(f"{day:%d %b}", n) for day, n in curve]
@@ -160,8 +160,8 @@ def _cap_rows(account: Account, now: datetime) -> Iterator[PaceRow]:
     today = local_date(account.timezone, now)
     own = {limit.action: limit for limit in account.daily_limits.all()} if account.pk else {}
     for action in channel(account.channel).actions:
-        cap = caps.caps_by_day(account, action, own.get(action))(today)
-        otherwise = caps.caps_by_day(account, action, None)(today)
+        cap = account_limits.caps_by_day(account, action, own.get(action))(today)
+        otherwise = account_limits.caps_by_day(account, action, None)(today)
         yield PaceRow(
             tuning.CAP + action,
             f"{action.replace('_', ' ').capitalize()}s a day (“none”: no cap)",

@@ -22,7 +22,7 @@ from accounts.channels.registry import channel, pairing
 from accounts.models import Account
 from fanout.admin.list_actions import tell
 from fanout.models import Event
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs.controls import ControlResult, synchronise_groups
 
 #: states of a session in which pairing can begin

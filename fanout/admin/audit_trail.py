@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 
 from fanout.admin.model_admin import CrierAdmin, csv_download
 from fanout.models import TrailEntry
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import exports
 
 COLUMNS = ("at", "actor_name", "actor_id", "address", "verb", "kind", "subject_id", "subject", "detail")

@@ -18,7 +18,7 @@ from accounts.crypto import CredentialError
 from fanout.admin.model_admin import OwnedAdmin, ShallowPaginator
 from fanout.inbound import worker
 from fanout.models import InboundEvent, Run
-from fanout.models.trail_entry import note_all
+from fanout.models.trail import note_all
 from fanout.templatetags.crier import when
 
 TONES = {InboundEvent.State.NEW: "info", InboundEvent.State.DONE: "good", InboundEvent.State.FAILED: "bad"}

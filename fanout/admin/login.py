@@ -27,7 +27,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from accounts import second_factor
 from fanout.models import TrailEntry
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 # --- confirmation before a sensitive change: password or code once more, unless given minutes ago ---------
 

@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 
 from accounts import second_factor
 from config.web import client_address
-from fanout.models.trail_entry import client
+from fanout.models.trail import client
 
 #: pages without a second factor: they do not depend on the person, or are part of logging in
 OPEN = {

@@ -30,7 +30,7 @@ from accounts.access import OPERATORS, VIEWERS
 from accounts.inputs import as_ids
 from accounts.models import Account, Owned
 from config.web import downloads
-from fanout.models.trail_entry import note, note_all
+from fanout.models.trail import note, note_all
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]

@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.inputs import counted
 from fanout.admin.list_actions import Question, asking_action, do_each
 from fanout.models import RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import list_changes
 from fanout.runs import corrections
 from fanout.runs.people import erase

@@ -39,7 +39,7 @@ from fanout.admin.recipient_actions import (
 from fanout.admin.recipient_import import import_page
 from fanout.admin.widgets import recipient_badges
 from fanout.models import InboundEvent, Run, RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import exports
 from fanout.runs import corrections
 from reminders import erasure, placeholders, suppressions

@@ -45,7 +45,7 @@ from fanout.admin.run_status import (
     status_with_reason,
 )
 from fanout.models import Run, RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import exports
 from fanout.plans import queue
 from fanout.runs import controls, corrections

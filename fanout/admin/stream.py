@@ -32,7 +32,7 @@ from psycopg.rows import dict_row
 from accounts import access
 from accounts.inputs import as_id, as_ids
 from config.web import light
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.models import Notification, Run
 
 log = logging.getLogger("crier.stream")

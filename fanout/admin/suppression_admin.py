@@ -21,7 +21,7 @@ from django.views.decorators.http import require_GET
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.inputs import counted
 from fanout.admin.model_admin import CrierAdmin, ModelForm, csv_download
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.ops import exports, list_changes
 from fanout.templatetags.crier import when
 from reminders import imports, suppressions

@@ -22,7 +22,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 from accounts import second_factor
 from fanout.admin.login import sensitive
 from fanout.admin.model_admin import TrailedAdmin, UserAdmin
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 for model in (User, Group, TOTPDevice, StaticDevice):
     # Ours replace the first two; the others would show all users' keys to an administrator.

@@ -1,4 +1,4 @@
-"""What the lanes of a driver hand to the ledger, gathered for one commit, and how it is spelled for PostgreSQL."""
+"""Claims, results and lane states that lanes hand to the ledger, gathered for one commit and turned into statements."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Claim:
     epoch: int
     at: datetime
     mono: float = 0.0  # the same moment, for durations
-    # Of a follow-up that begins: to whom. Nobody gets two at once.
+    # The person, of a follow-up that begins: each gets only one at a time.
     follow_up_to: str = ""
-    # Which part it is for. What an earlier holder sent may become known after the target was read.
+    # The part it is for. A result of an earlier holder may come in after the target was read.
     part: int = 0
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of one claimed part."""
+    """The outcome of one claimed part."""
 
     target_id: int
     run_id: int
@@ -66,25 +66,25 @@ class Result:
     kind: str = ""
     error: str = ""
     suppress: str = ""
-    # Of a follow-up that went out whole: whose attempts it counts.
+    # The person, of a follow-up that went out whole: it counts as an attempt.
     follow_up_to: str = ""
     # The first message to this person went out: the chat is known from now on.
     begins_chat: bool = False
-    # What it means for the lane's other new chats; None: nothing.
+    # The hold of new chats that follows from it; None: unchanged.
     new_chat_hold: NewChatHold | None = None
-    # The provider asked for a break until then, of the account: it stands, whoever has the lane by now.
+    # The provider asked the account for a break until then. It holds for later holders of the lane too.
     hold_until: datetime | None = None
-    # What the lane learnt from it, where it could not be stored with it.
+    # The lane's state after it, where that could not be stored together with it.
     lesson: LaneWrite | None = None
 
 
-#: Called when a result is durable, or kept where it cannot get lost; with an error when the database refused it. A
-#: batch that is given up while it is written may tell a second time.
+#: Called when a result is durable, or kept in the outbox; with an error when the database refused it. May be called a
+#: second time for a batch that is given up while it is written.
 Written = Callable[[BaseException | None], None]
 
 
-def nobody(error: BaseException | None) -> None:
-    """Nobody waits for the result."""
+def ignore_written(error: BaseException | None) -> None:
+    """Ignore that a result was written."""
 
 
 class Skip(NamedTuple):
@@ -96,13 +96,13 @@ class Skip(NamedTuple):
     at: datetime
 
 
-#: what a lane claims at once, and where it learns what was granted
+#: the claims of a lane, and the future with those that were granted
 ClaimEntry = tuple[list[Claim], asyncio.Future[set[int]]]
 
 
 @dataclass(slots=True)
 class Batch:
-    """What has gathered for the next commit."""
+    """Everything that is written with the next commit."""
 
     claims: list[ClaimEntry] = field(default_factory=list)
     results: list[tuple[Result, Written]] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Batch:
         return len(self.claims) + len(self.results)
 
     def hand_in_lane(self, lane: LaneWrite) -> None:
-        """In place of what this batch knows of it so far."""
+        """Replace the lane's state in this batch."""
         earlier = self.lanes.get(lane.account_id)
         if earlier is not None:
             lane.claimed_at = lane.claimed_at or earlier.claimed_at
@@ -134,20 +134,21 @@ class Batch:
         self.lanes[lane.account_id] = lane
 
     def runs(self) -> list[int]:
-        """The runs whose counters this batch changes, in the order in which everybody locks them."""
+        """Return the runs whose counters this batch changes, in the order in which runs are locked."""
         ids = {claim.run_id for claims, _ in self.claims for claim in claims}
         ids.update(result.run_id for result, _ in self.results)
         ids.update(skip.run_id for skip in self.skips)
         return sorted(ids.union(self.starts, self.times))
 
     def people(self) -> list[str]:
-        """The addresses of whose attempts this batch asks or tells."""
+        """Return the addresses whose follow-up attempts this batch reads or changes."""
         people = {claim.follow_up_to for claims, _ in self.claims for claim in claims}
         people.update(result.follow_up_to for result, _ in self.results)
         return sorted(people - {""})
 
     def parted(self, runs: Collection[int]) -> tuple[Batch, Batch]:
-        """Without these runs, and what is theirs. Lanes belong to no run; times are only for a text."""
+        """Return the batch without these runs, and the part that is about them. Lanes belong to no run; times are only
+        for a text."""
         free, theirs = Batch(lanes=self.lanes), Batch()
         for claims, granted in self.claims:
             (theirs if any(c.run_id in runs for c in claims) else free).claims.append((claims, granted))
@@ -181,24 +182,23 @@ def never_sent(claim: Claim) -> Result:
 
 
 def plain(text: str, limit: int = 500) -> str:
-    """A provider's words, fit for a column: PostgreSQL takes no NUL and no half characters."""
+    """Return a provider's text fit for a column: PostgreSQL takes no NUL and no half characters."""
     if text.isascii() and "\x00" not in text:
         return text[:limit]
     return text.replace("\x00", "")[:limit].encode("utf-8", "replace").decode()
 
 
 def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
-    """Rows turned into the arrays that unnest takes, spelled out here: psycopg takes half a millisecond to find
-    out what is in them."""
-    return ["{" + ",".join(_spelled(column)) + "}" for column in zip(*rows)]
+    """Turn rows into the arrays that unnest takes, as text: psycopg takes half a millisecond to find out the types."""
+    return ["{" + ",".join(_as_text(column)) + "}" for column in zip(*rows)]
 
 
-def _spelled(column: tuple[Any, ...]) -> list[str]:
-    """Most columns of results have one value for all: it is spelled once."""
+def _as_text(column: tuple[Any, ...]) -> list[str]:
+    """Return a column's values as text. Most columns of results have one value for all: it is converted once."""
     first = column[0]
     if column.count(first) == len(column):
-        return [_SPELL[type(first)](first)] * len(column)
-    return [_SPELL[type(value)](value) for value in column]
+        return [_TO_TEXT[type(first)](first)] * len(column)
+    return [_TO_TEXT[type(value)](value) for value in column]
 
 
 def array(ids: Iterable[int]) -> str:
@@ -211,9 +211,9 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-class _Spelling(dict[type, Callable[[Any], str]]):
-    """By type. One that is only a kind of a known type, such as a member of an enumeration, is spelled as that: what a
-    provider answered must not be lost over it."""
+class _Converters(dict[type, Callable[[Any], str]]):
+    """Functions from a value to text, by type. A subtype, such as a member of an enumeration, is converted like its
+    base type: a provider's answer must not be lost over it."""
 
     def __missing__(self, kind: type) -> Callable[[Any], str]:
         for known in kind.__mro__:
@@ -223,7 +223,7 @@ class _Spelling(dict[type, Callable[[Any], str]]):
         raise TypeError(f"no column takes a value of type {kind.__name__}")
 
 
-_SPELL = _Spelling(
+_TO_TEXT = _Converters(
     {
         int: int.__repr__,
         float: float.__repr__,
@@ -236,8 +236,8 @@ _SPELL = _Spelling(
 
 
 def calls_of(batch: Batch) -> list[Call]:
-    """The batch as prepared statements, in the order in which they must happen."""
-    # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
+    """Return the batch as prepared statements, in the order in which they must happen."""
+    # Two drivers may share runs, and operators lock a run before its targets: all use this order.
     runs = batch.runs()
     calls: list[Call] = [("lock_runs", [array(runs)])] if runs else []
     if people := batch.people():
@@ -258,7 +258,7 @@ def calls_of(batch: Batch) -> list[Call]:
     if batch.claims:
         rows = [(c.target_id, c.account_id, c.epoch, c.at, c.part) for c in _one_to_each(batch)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
-    # Runs before lanes, as the controls lock them; each in the order of their ids.
+    # Runs before lanes, as the controls lock them, each in the order of their ids.
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
     new_chats, breaks = _new_chat_holds(batch), _breaks(batch)
@@ -281,7 +281,8 @@ def recording(results: list[Result]) -> Call:
 
 
 def _one_to_each(batch: Batch) -> Iterator[Claim]:
-    """The claims, of several follow-ups to one person only the first: one statement sees none of its own grants."""
+    """Yield the claims; of several follow-ups to one person only the first, because one statement does not see its own
+    grants."""
     people: set[str] = set()
     for claim in (claim for claims, _ in batch.claims for claim in claims):
         if claim.follow_up_to not in people:
@@ -291,7 +292,7 @@ def _one_to_each(batch: Batch) -> Iterator[Claim]:
 
 
 def _new_chat_holds(batch: Batch) -> dict[int, tuple[Any, ...]]:
-    """The last word on the new chats of each account."""
+    """Return the last hold of new chats of each account."""
     return {
         r.account_id: hold_row(r.account_id, replace(r.new_chat_hold, why=plain(r.new_chat_hold.why)), r.at)
         for r, _ in batch.results
@@ -300,7 +301,7 @@ def _new_chat_holds(batch: Batch) -> dict[int, tuple[Any, ...]]:
 
 
 def _breaks(batch: Batch) -> dict[int, tuple[Any, ...]]:
-    """The longest that each account's provider asked for."""
+    """Return the longest break that each account's provider asked for."""
     asked = [r for r, _ in batch.results if r.hold_until is not None]
     longest = {r.account_id: r for r in sorted(asked, key=lambda r: (r.hold_until, r.epoch))}
     return {account: (account, r.epoch, r.hold_until) for account, r in longest.items()}
@@ -311,7 +312,7 @@ def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
     return (
         lane.account_id,
         lane.epoch,
-        pace.tat,
+        pace.theoretical_arrival,
         pace.next_send_at,
         pace.batch_sent,
         pace.slow_factor,
@@ -361,5 +362,5 @@ def entries_of(batch: Batch) -> list[Batch]:
 
 
 def _suppression_row(r: Result) -> tuple[Any, ...]:
-    """The columns of reminders.suppressions.New."""
+    """Return the columns of reminders.suppressions.New."""
     return plain(r.suppress), "hard_bounce", "provider", plain(r.error), r.at, None, None

@@ -1,31 +1,42 @@
-"""How the engine ends or pauses a run, and stops an account: the shared transitions, on the connection that claims."""
+"""End or pause a run, stop an account, and settle what a crash left behind.
+
+The transitions are those of `fanout.runs.transitions` and `fanout.lanes.status`, carried out on the connection that
+claims. A crash leaves targets in flight, lanes without a holder, drivers that hold locks but do not beat, and lanes
+that kill their driver again and again.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
 
+from fanout.database import Returned, Steps, carry_out_with
 from fanout.engine import sql
-from fanout.engine.batch import plain
-from fanout.engine.connection import may_work_later
+from fanout.engine.batch import Result, plain
+from fanout.engine.connection import Row, may_work_later
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.outbox import Stop
-from fanout.lanes import bounces, status
-from fanout.lanes.statements import Result, Steps, carry_out_with
+from fanout.lanes import status
 from fanout.models.run import PauseReason
 from fanout.rules.gates import Close, Wait
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
 
+log = logging.getLogger("crier.rescue")
 
-async def carry_out(ledger: Ledger, steps: Steps[Result]) -> Result:
-    """All of the steps or none, in order with claims and results."""
+SUSPECT_AFTER = 2  # crashes in a row without a delivery
+SUSPEND_AFTER = 5
+
+
+async def carry_out(ledger: Ledger, steps: Steps[Returned]) -> Returned:
+    """Carry out all steps or none, in order with claims and results."""
     async with ledger.together() as write:
         (result,) = await carry_out_with(write, [steps])
         return result
@@ -39,8 +50,8 @@ class Change(NamedTuple):
 
 
 async def change(ledger: Ledger, run_id: int, steps: Callable[[], Steps[Any]]) -> None:
-    """The same for a transition of a run alone, in one commit with those of other lanes: a thousand runs may end in the
-    same second."""
+    """Carry out a transition of one run, in one commit with those of other lanes: a thousand runs may end in the same
+    second."""
     await ledger.gathered(_change_all, Change(run_id, steps))
 
 
@@ -55,9 +66,9 @@ async def _change_all(ledger: Ledger, changes: list[Change]) -> list[None]:
 
 
 async def close(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
-    """The run stops here. Another lane that still has something in flight for it will do this instead."""
+    """Stop the run, unless another lane still has something in flight for it: that lane does this then."""
     if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
-        # In transactions of their own, so that the beat and other lanes come in between.
+        # In transactions of their own, so that the heartbeat and other lanes come in between.
         while await carry_out(ledger, transitions.skip_unstarted(run.id, now)):
             pass
     await change(ledger, run.id, partial(_close, run, replace(gate, why=plain(gate.why)), lane, now))
@@ -76,8 +87,7 @@ def _close(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps
 
 
 async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
-    """This lane has nothing left to send for the run: it is finished, or others go on, or what is left belongs to
-    accounts that cannot send."""
+    """Finish the run if nothing of it is left. If what is left belongs to accounts that cannot send, pause it."""
     await change(ledger, run_id, partial(_run_dry, run_id, lane, now))
 
 
@@ -91,7 +101,7 @@ def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
 
 
 async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> None:
-    """An account that nobody can read any more: its runs go on without it, or pause and say so."""
+    """Take an unreadable account out of its runs: they go on without it, or pause and say so."""
     await carry_out(ledger, _abandon(account_id, Close(PauseReason.ACCOUNT_DOWN, plain(why)), now))
 
 
@@ -104,8 +114,7 @@ def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
 
 
 async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
-    """After a late result: the verdict may have changed, and a lane that the run no longer names may have a part to
-    send."""
+    """Judge a run again after a late result, and name a lane again that has a part left to send."""
     await change(ledger, run_id, partial(_rejudge, run_id, now))
 
 
@@ -119,7 +128,7 @@ async def describe_again(ledger: Ledger, run_id: int) -> None:
 
 
 async def hold(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: datetime, counts: bool) -> None:
-    """The run waits and says for what."""
+    """Store that the run waits, and why."""
     await change(ledger, run_id, partial(transitions.wait, run_id, account_id, gate, now, counts))
 
 
@@ -127,7 +136,8 @@ async def hold(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: da
 
 
 async def change_account(ledger: Ledger, account_id: int, change: AccountChange, now: datetime) -> None:
-    """Where that cannot be written now, it is before any lane is taken again."""
+    """Stop an account. If that cannot be stored now, it goes to the outbox and is stored before any lane is taken
+    again."""
     stop = Stop(account_id, replace(change, reason=plain(change.reason)), now)
     try:
         await stop_account(ledger, stop)
@@ -153,4 +163,102 @@ async def end_suspension(ledger: Ledger, account_id: int, now: datetime) -> None
 
 
 async def judge_address(ledger: Ledger, address: str, detail: str, now: datetime) -> None:
-    await carry_out(ledger, bounces.judge_address(address, plain(detail), now))
+    await carry_out(ledger, status.judge_address(address, plain(detail), now))
+
+
+# --- after a crash ----------------------------------------------------------------------------------------
+
+
+async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: datetime) -> list[int]:
+    """Count the crashes of the lanes just locked and of their dead drivers' other lanes. Returns the accounts
+    that were suspended for it."""
+    suspended = []
+    for row in await ledger.write(sql.LEFT_BY, (accounts, token)):
+        for lane in await ledger.write(sql.COUNT_CRASH, {"holder": row["holder"], "suspect": SUSPECT_AFTER}):
+            if lane["alone"] and lane["crashes"] >= SUSPEND_AFTER:
+                await suspend(ledger, lane["account_id"], lane["crashes"], now)
+                suspended.append(lane["account_id"])
+    return suspended
+
+
+async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) -> None:
+    reason = f"Too many worker crashes ({crashes} in a row without a delivery)"
+    log.error("an account is suspended: %s", reason, extra={"account": account_id})
+    await change_account(ledger, account_id, AccountChange("suspended", reason), now)
+
+
+async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
+    """Suspend an account whose lane failed too often: it raised instead of killing its driver, and the limit is the
+    same."""
+    if crashes >= SUSPEND_AFTER:
+        reason = f"Too many worker crashes (its lane failed {crashes} times in a row: {type(error).__name__}: {error})"
+        await change_account(ledger, account_id, AccountChange("suspended", reason), now)
+
+
+class Rescued(NamedTuple):
+    targets: int
+    #: accounts whose targets in flight stay as they are, because the database would not take their results
+    unsettled: frozenset[int] = frozenset()
+
+
+async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
+    """Mark targets that were in flight when the last holder died as unconfirmed, or pending where a repeat is safe."""
+    try:
+        return await _settle(ledger, taken, repeatable)
+    except psycopg.errors.LockNotAvailable:
+        raise
+    except psycopg.Error as error:
+        if not may_work_later(error):
+            raise
+        if len(taken) == 1:
+            log.warning("results cannot be stored: %s", error, extra={"account": taken[0]})
+            return Rescued(0, frozenset(taken))
+    each = [await settle_in_flight(ledger, [account_id], repeatable) for account_id in taken]
+    return Rescued(sum(one.targets for one in each), frozenset().union(*(one.unsettled for one in each)))
+
+
+async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
+    """Settle all targets or none. Results are written and taken back as a trial: while the database refuses those,
+    every holder would leave more targets unconfirmed than the last one."""
+    lanes = {"taken": taken, "repeatable": repeatable}
+    async with ledger.together() as write:
+        _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])
+        if rows:
+            await ledger.rehearse([as_sent(row) for row in rows])
+    if rows:
+        log.warning("%d targets were in flight when their driver died", len(rows))
+    return Rescued(len(rows))
+
+
+def as_sent(row: Row) -> Result:
+    """Return a result of this target, only to learn whether the database takes it."""
+    return Result(
+        target_id=row["id"],
+        run_id=row["run_id"],
+        account_id=row["account_id"],
+        epoch=row["claim_epoch"],
+        claimed_at=row["claimed_at"],
+        status="sent",
+        parts_sent=row["parts_sent"] + 1,
+        attempts=row["attempts"],
+        at=row["claimed_at"],
+        action="message",
+        part=row["parts_sent"],
+        activity="sent",
+    )
+
+
+async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:
+    """Return the accounts whose targets in flight belong to a run that another session has locked: they must wait."""
+    return {row["account_id"] for row in await ledger.write(sql.BEHIND_LOCKED_RUNS, {"taken": taken})}
+
+
+async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> None:
+    for row in await ledger.write(sql.FREE_STUCK, {"silent_after": silent_after, "mine": token}):
+        log.warning("a driver has not beaten for %s: its locks were freed", silent_after, extra={"slot": row["slot"]})
+
+
+def suspects_allowed(suspects: int) -> int:
+    """Return how many of these suspect lanes a driver takes at a time: half of them. A lane that delivers is no longer
+    a suspect, so that after a few crashes only the lane that causes them is left."""
+    return max(1, suspects // 2)

@@ -1,4 +1,4 @@
-"""The ledger's links to PostgreSQL: psycopg, not Django's ORM, which is threads underneath."""
+"""The ledger's connections to PostgreSQL: psycopg, not Django's ORM, which uses threads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import psycopg
 from psycopg.rows import dict_row
 
+from fanout.database import Statement
 from fanout.engine import sql
-from fanout.lanes.connecting import conninfo as conninfo  # whoever opens a link needs it too
-from fanout.lanes.statements import InOrder, Statement
 
 CONNECT_LIMIT = 5  # seconds
 
@@ -21,7 +20,7 @@ Call = tuple[str, Sequence[Any]]  # a prepared statement's name and its paramete
 
 
 class ProxyRefused(Exception):
-    """A pooling proxy is in between, so session locks would not be ours."""
+    """A pooling proxy is between us and PostgreSQL, so session locks would not be ours."""
 
 
 def may_work_later(error: BaseException) -> bool:
@@ -39,26 +38,26 @@ class Link(Protocol):
     async def query(self, statement: str, parameters: Any = None) -> list[Row]: ...
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
-        """Prepared statements in one round trip and one transaction: all or nothing."""
+        """Execute prepared statements in one round trip and one transaction: all or nothing."""
         ...
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
-        """Statements in one round trip, one after the other."""
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """Execute statements in one round trip, one after the other."""
         ...
 
     async def close(self) -> None: ...
 
 
 class AsyncLink:
-    """What drivers use."""
+    """A session on asyncio, for drivers."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Row]) -> None:
         self.connection = connection
 
     @classmethod
     async def open(cls, info: str, threshold: int | None = 5) -> AsyncLink:
-        """Without a threshold psycopg prepares nothing by itself. A link that claims needs that: psycopg would
-        drop all prepared statements, ours too, after a ROLLBACK."""
+        """Open a session. Without a threshold psycopg prepares nothing by itself, as a link that claims needs: psycopg
+        would drop all prepared statements, ours too, after a ROLLBACK."""
         connection = await psycopg.AsyncConnection.connect(
             info,
             autocommit=True,
@@ -88,16 +87,17 @@ class AsyncLink:
         try:
             cursor = await self.connection.execute(statement, parameters)
         except psycopg.errors.FeatureNotSupported:
-            # An upgrade beside us added a column to what psycopg has prepared; PostgreSQL has refused and done nothing.
+            # An upgrade of the database added a column to a statement that psycopg has prepared; PostgreSQL has refused
+            # it.
             cursor = await self.connection.execute(statement, parameters, prepare=False)
         return await cursor.fetchall() if cursor.description else []
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         cursor: psycopg.AsyncClientCursor[Row] = psycopg.AsyncClientCursor(self.connection)
-        await cursor.execute(*spelled(calls))
+        await cursor.execute(*as_one_text(calls))
         return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         cursor: psycopg.AsyncClientCursor[Row] = psycopg.AsyncClientCursor(self.connection)
         await cursor.execute(";".join(cursor.mogrify(*statement) for statement in statements))
         return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
@@ -107,14 +107,14 @@ class AsyncLink:
 
 
 class BlockingLink:
-    """The same on a blocking connection. On the virtual clock nothing else could happen meanwhile anyway."""
+    """A session on a blocking connection, for the virtual clock, where nothing else could happen meanwhile anyway."""
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self.connection = connection
 
     @classmethod
     def open(cls, info: str) -> BlockingLink:
-        """Without statements that psycopg prepares by itself: see `AsyncLink.open`."""
+        """Open a session without statements that psycopg prepares by itself: see `AsyncLink.open`."""
         return cls(psycopg.connect(info, autocommit=True, row_factory=dict_row, prepare_threshold=None))
 
     @property
@@ -127,10 +127,10 @@ class BlockingLink:
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         cursor: psycopg.ClientCursor[Row] = psycopg.ClientCursor(self.connection)
-        cursor.execute(*spelled(calls))
+        cursor.execute(*as_one_text(calls))
         return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         cursor: psycopg.ClientCursor[Row] = psycopg.ClientCursor(self.connection)
         cursor.execute(";".join(cursor.mogrify(*statement) for statement in statements))
         return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]
@@ -140,7 +140,7 @@ class BlockingLink:
 
 
 async def prepare(link: Link) -> Link:
-    """Make a link fit to claim: plans by key, hot statements prepared."""
+    """Prepare a link for claims: plans by key, hot statements prepared."""
     for statement in sql.SESSION:
         await link.query(statement)
     for name, statement in sql.HOT.items():
@@ -151,22 +151,22 @@ async def prepare(link: Link) -> Link:
 
 
 async def by_key(link: Link) -> Link:
-    """For look-ups: a run of many targets was frozen a moment ago, and the statistics do not know it yet."""
+    """Plan look-ups by key: a run of many targets was frozen a moment ago, and the statistics do not know it yet."""
     for statement in sql.BY_KEY:
         await link.query(statement)
     return link
 
 
-def spelled(calls: Sequence[Call]) -> tuple[str, list[Any]]:
-    """The calls as one text. PostgreSQL runs it as one transaction, and it needs a quarter of the time of a
+def as_one_text(calls: Sequence[Call]) -> tuple[str, list[Any]]:
+    """Return the calls as one text with its values. PostgreSQL runs it as one transaction in a quarter of the time of a
     pipeline with BEGIN and COMMIT."""
     text = ";".join(f"EXECUTE {name}({', '.join(['%s'] * len(values))})" for name, values in calls)
     return text, [value for _, values in calls for value in values]
 
 
 async def refuse_proxy(link: Link, told: int) -> None:
-    """A pooler answers the handshake itself, so the backend pid it told us is not the one that runs our
-    statements. Behind one that pools by transaction, two clients were seen holding the same lock."""
+    """Raise ProxyRefused behind a pooler. It answers the handshake itself, so the backend pid it told us is not the one
+    that runs our statements. Behind one that pools by transaction, two clients were seen holding the same lock."""
     (row,) = await link.query("SELECT pg_backend_pid() AS pid")
     if row["pid"] != told:
         raise ProxyRefused(

@@ -1,8 +1,7 @@
-"""Which lanes this worker holds, for one slice.
+"""Hold lanes for one slice and drive them.
 
-A driver takes the advisory locks of accounts that have work due, drives their lanes in one asyncio loop, and
-after a slice of about 40 seconds hands over. Nobody waits for a lock while holding a worker: what another
-driver holds is simply not taken.
+A driver takes the advisory locks of accounts that have work due, drives their lanes in one asyncio loop, and hands over
+after a slice of about 40 seconds. It never waits for a lock: a lane that another driver holds is not taken.
 """
 
 from __future__ import annotations
@@ -14,55 +13,57 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 
-from fanout.engine import closing, loading, rescue, sql
+from accounts.channels.base import AccountConfig, Transport
+from fanout.engine import closing, loading, sql
 from fanout.engine.batch import Result, columns, plain
 from fanout.engine.clock import Clock
 from fanout.engine.connection import CONNECT_LIMIT, Row, may_work_later
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.lane import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
-from fanout.engine.sender import Sender
-from fanout.engine.transports import CLOSE_LIMIT, MakeTransport, Transports
-from fanout.lanes.poke import poking
+from fanout.lanes.wake import wake_statement
 from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
 log = logging.getLogger("crier.driver")
 
 TICK = 0.25  # seconds between two looks at what is due
-# Lanes are taken a little ahead, so that thousands that become due in the same second send in it. They keep no place
-# from a lane that is due at once: half of the places stay free for those.
+# Lanes are taken a little ahead, so that thousands that become due in the same second send in it. At least half of the
+# capacity stays free for lanes that are due at once.
 AHEAD = timedelta(seconds=3)
 TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
-STORE_AGAIN_AFTER = 1.0  # seconds between two tries while the database does not take what is in the outbox
+STORE_AGAIN_AFTER = 1.0  # seconds between two tries while the database refuses the results in the outbox
 SUCCESSOR_WITHIN = timedelta(seconds=3)  # a driver's way through the queue: until then its slot has a share
-FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that nobody wanted for so long is taken beyond our share
+FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that no driver took for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
 REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
-# One whose results could not be stored. The process that has them stores them and pokes the lane: others look seldom.
+# For a lane whose results could not be stored. The process that has them stores them and wakes the lane.
 UNSTORED_LANE_PAUSE = timedelta(seconds=15)
-# After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
-# Then everybody stops, and the last calls have their 12 seconds.
+# After the slice, lanes with a slow provider end first, while the others go on and lanes that become due are taken.
+# Then all lanes stop, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
 GIVE_UP_AFTER = 13.0  # a call may take 12 s
-TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end within the wind-down, however slow it is
-LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
-# The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
-# whoever stops a cluster are above these (tests/engine/test_time_limits.py).
+TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # a lane taken by then can end within the wind-down, however slow it is
+CLOSE_LIMIT = 1.0  # seconds for closing all transports
+LAST_WRITES = 15.0  # seconds at the end for reaching a database that is away, to store known results
+# The longest that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and
+# of the processes that stop a cluster are longer (tests/engine/test_time_limits.py).
 LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT + CLOSE_LIMIT
 LONGEST_END = WIND_DOWN + LONGEST_STOP
 
 Answer = TypeVar("Answer")
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
+MakeTransport = Callable[[AccountConfig], Transport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,39 @@ class LockSpaces:
 
     lanes: int = sql.LANE_LOCKS
     slots: int = sql.SLOT_LOCKS
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    capacity: int
+    slice_seconds: float
+    slots: int
+    spaces: LockSpaces
+    seed: int | None
+    tick_seconds: float
+    silent_after: timedelta  # by the database's clock, also where ours is a virtual one
+
+
+@dataclass(slots=True)
+class Identity:
+    """The slot of its machine that a driver holds, and the token that it writes into the lanes it holds."""
+
+    host: str = field(default_factory=socket.gethostname)
+    slot: int = -1
+    token: str = ""
+
+
+@dataclass(slots=True)
+class Slice:
+    ends_at: float = 0.0
+    handing_over: bool = False
+    wound_down: set[int] = field(default_factory=set)  # given back after the slice: they are the successor's
+
+
+@dataclass(slots=True)
+class Timers:
+    beaten: float = float("-inf")
+    store_at: float = float("-inf")  # when to try the outbox again
 
 
 class Driver:
@@ -92,51 +126,40 @@ class Driver:
     ) -> None:
         self.clock = clock
         self.open_ledger = open_ledger
-        self.capacity = capacity
-        self.slice_seconds = slice_seconds
-        self.slots = slots
-        self.spaces = spaces or LockSpaces()
-        self.seed = seed
         self.stop_asked = stop_asked
-        self.tick_seconds = tick
-        self.silent_after = silent_after  # by the database's clock, also where ours is a virtual one
+        self.options = Options(capacity, slice_seconds, slots, spaces or LockSpaces(), seed, tick, silent_after)
         self.outbox = outbox if outbox is not None else Outbox()
-        self.host = socket.gethostname()
+        self.identity = Identity()
+        self.slice = Slice()
+        self.timers = Timers()
+        self.stopping = False
         self.ticks = 0
-        self.slot = -1
-        self.token = ""
+        self.share = 0
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        # Lanes of a lost connection, until their calls have ended, each with its account.
-        self.landing: dict[asyncio.Task[None], int] = {}
-        self.transports = Transports(make_transport)
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
-        self.share = 0
-        self.stopping = False
-        self.handing_over = False
-        self.wound_down: set[int] = set()  # given back after the slice: they are the successor's
-        self.ends_at = 0.0
-        self.beaten = float("-inf")
-        self.store_at = float("-inf")  # when to try the outbox again
+        # Lanes of a lost connection, until their calls have ended, each with its account.
+        self.unfinished: dict[asyncio.Task[None], int] = {}
+        self.transports = Transports(make_transport)
 
     async def run(self) -> bool:
-        """Drive for one slice. False: this machine has all its drivers."""
-        self.ends_at = self.clock.monotonic() + self.slice_seconds
+        """Drive for one slice. Returns False when all driver slots of this machine are taken."""
+        self.slice.ends_at = self.clock.monotonic() + self.options.slice_seconds
         try:
             while not self._over():
                 if not await self._connect():
                     return False
                 await self._drive()
         finally:
-            if self.landing:
-                await asyncio.wait(self.landing, timeout=GIVE_UP_AFTER)
+            if self.unfinished:
+                await asyncio.wait(self.unfinished, timeout=GIVE_UP_AFTER)
             await self._empty_outbox()
             await self.transports.close()
         return True
 
     def _over(self) -> bool:
-        return self._must_stop() or self.clock.monotonic() >= self.ends_at
+        return self._must_stop() or self.clock.monotonic() >= self.slice.ends_at
 
     def _must_stop(self) -> bool:
         self.stopping = self.stopping or self.stop_asked()
@@ -145,20 +168,20 @@ class Driver:
     # --- one connection's life --------------------------------------------------------------------------
 
     async def _connect(self) -> bool:
-        """A ledger for one of this machine's slots; retried while PostgreSQL is away, so that a restart costs a
-        second."""
+        """Open a ledger and take one of this machine's slots. Tries again while PostgreSQL is away, so that a restart
+        of it costs a second."""
         while True:
             try:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
-                return await self._begin_or_let_go()
+                return await self._begin_or_disconnect()
             except (psycopg.OperationalError, psycopg.InternalError, LedgerLost) as error:  # internal: read-only
-                log.warning("a driver waits for the database: %s", error, extra={"slot": self.slot})
+                log.warning("a driver waits for the database: %s", error, extra={"slot": self.identity.slot})
                 if self._over():
                     return False
                 await self.clock.sleep(RECONNECT_PAUSE)
 
-    async def _begin_or_let_go(self) -> bool:
+    async def _begin_or_disconnect(self) -> bool:
         try:
             return await self._begin()
         except BaseException:
@@ -166,20 +189,19 @@ class Driver:
             raise
 
     async def _begin(self) -> bool:
-        # First what the last connection could not write: it stands, whoever has the slot by now. While it cannot be
-        # written, its accounts are not taken; the others need not wait for them.
+        # First the results that the last connection could not write: they stand, even if another driver has the slot by
+        # now. While they cannot be written, only their accounts are not taken.
         await self._or_next_tick(self._write_all_late)
         slot = await self.ledger.write(
-            sql.LOCK_SLOT, {"slots": self.slots, "space": self.spaces.slots, "host": self.host}
+            sql.LOCK_SLOT, {"slots": self.options.slots, "space": self.options.spaces.slots, "host": self.identity.host}
         )
         if not slot:
             await self.ledger.stop()
             return False
-        self.handing_over = False
-        self.slot = slot[0]["slot"]
-        self.token = f"{self.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        driver = {"host": self.host, "slot": self.slot, "token": self.token, "pid": os.getpid()}
-        await self.ledger.write(sql.START_DRIVER, driver)
+        self.slice.handing_over = False
+        self.identity.slot = slot[0]["slot"]
+        self.identity.token = f"{self.identity.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        await self.ledger.write(sql.START_DRIVER, asdict(self.identity) | {"pid": os.getpid()})
         return True
 
     async def _write_all_late(self) -> None:
@@ -187,14 +209,15 @@ class Driver:
             pass
 
     async def _try_to_write_late(self) -> None:
-        """While the database does not take it, it is not asked at every tick."""
-        if self.clock.monotonic() >= self.store_at:
-            self.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
+        """Write late results, but not at every tick while the database refuses them."""
+        if self.clock.monotonic() >= self.timers.store_at:
+            self.timers.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
             await self._write_late()
-            self.store_at = float("-inf")
+            self.timers.store_at = float("-inf")
 
     async def _write_late(self) -> list[Result]:
-        """What the provider did may change a verdict, or give a lane something to do."""
+        """Write one bounded part of the outbox, judge the runs concerned again and wake their lanes. Returns the
+        results."""
         outbox = self.outbox
         await outbox.write_stops(partial(closing.stop_account, self.ledger))
         results = await outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
@@ -203,13 +226,13 @@ class Driver:
             await closing.rejudge(self.ledger, run_id, now)
             outbox.changed_runs.discard(run_id)
         if outbox.changed_accounts:
-            await self.ledger.write(*poking(outbox.changed_accounts, now))
+            await self.ledger.write(*wake_statement(outbox.changed_accounts, now))
             outbox.changed_accounts.clear()
         return results
 
     async def _empty_outbox(self) -> None:
-        """The slice ended with the connection lost: nothing that we know stays unconfirmed, if it can be helped. What
-        is left after that stays in the outbox for this process's next slice."""
+        """Write the outbox after a slice that ended with the connection lost, so that known results do not stay
+        unconfirmed. Results that still cannot be stored stay in the outbox for this process's next slice."""
         until = self.clock.monotonic() + LAST_WRITES
         while self.outbox:
             try:
@@ -220,9 +243,9 @@ class Driver:
                 finally:
                     await self.ledger.stop()
             except (psycopg.Error, LedgerLost) as error:
-                log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.slot})
+                log.warning("the last results wait for the database: %s", error, extra={"slot": self.identity.slot})
             if self.outbox and self.clock.monotonic() >= until:
-                log.error("what was sent last could not be recorded", extra={"slot": self.slot})
+                log.error("the last results could not be stored", extra={"slot": self.identity.slot})
                 return
             if self.outbox:
                 await self.clock.sleep(RECONNECT_PAUSE)
@@ -236,25 +259,25 @@ class Driver:
         except LedgerLost:
             pass
         except Exception:  # ours, not a lane's: the lanes end in order, and the next slice tries again
-            log.exception("a driver failed", extra={"slot": self.slot})
+            log.exception("a driver failed", extra={"slot": self.identity.slot})
             await self.clock.sleep(FAILED_DRIVER_PAUSE)
         await self._hand_over()
 
     async def _tick_pause(self) -> None:
-        """Until the next tick, or at once when the connection is lost."""
+        """Wait until the next tick; return at once when the connection is lost."""
         try:
-            async with asyncio.timeout(self.tick_seconds):
+            async with asyncio.timeout(self.options.tick_seconds):
                 await self.ledger.lost.wait()
         except TimeoutError:
             pass
 
     async def _wind_down(self) -> None:
-        """Lanes that wait for a slow provider stop first. Until none of those is left the others go on and what becomes
-        due is taken: with a single slot, nobody else could take it."""
+        """Stop lanes with a slow provider first. Until they have ended, the others go on and lanes that become due are
+        taken: on a machine with a single slot, no other driver could take them."""
         until = self.clock.monotonic() + WIND_DOWN
         while not self._must_stop() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
-                if lane.sender.slow():
+                if lane.dispatcher.slow():
                     lane.stop()
             if not any(lane.stopping for lane in self.lanes.values()):
                 return
@@ -262,43 +285,43 @@ class Driver:
             await self.tick()
 
     async def _hand_over(self) -> None:
-        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. What
-        goes wrong here must not end the calls under way: they land, and what comes of them is kept."""
-        self.handing_over = True
+        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. An
+        error here must not end the calls under way: they finish, and their results are kept."""
+        self.slice.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
         try:
-            await self._until_landed()
-            await self.ledger.write(sql.END_DRIVER, (self.token,))
+            await self._until_lanes_ended()
+            await self.ledger.write(sql.END_DRIVER, (self.identity.token,))
         except LedgerLost:
             pass
         except Exception:
-            log.exception("a driver could not hand over in order", extra={"slot": self.slot})
-        self._let_land()
+            log.exception("a driver could not hand over in order", extra={"slot": self.identity.slot})
+        self._leave_unfinished()
         await self.ledger.stop()
 
-    def _let_land(self) -> None:
-        """The connection is lost or given up: calls end in their own time, and what comes of them goes through the
-        outbox. Nobody waits for an upload."""
+    def _leave_unfinished(self) -> None:
+        """Leave the lanes of a lost connection: their calls end in their own time, and the results go through the
+        outbox. Uploads are cancelled."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
-            if lane is not None and lane.sender.only_uploads:
+            if lane is not None and lane.dispatcher.only_uploads:
                 task.cancel()
-            self.landing[task] = account_id
-            task.add_done_callback(lambda task: self.landing.pop(task, None))
+            self.unfinished[task] = account_id
+            task.add_done_callback(lambda task: self.unfinished.pop(task, None))
         self.tasks.clear()
         self.lanes.clear()
         self.leaving.clear()
 
-    async def _until_landed(self) -> None:
-        """Until every lane has ended and was given back. One that goes on although nothing of it is under way, or
-        although that is over its limit, waits for something that never comes: it is given up."""
+    async def _until_lanes_ended(self) -> None:
+        """Wait until every lane has ended and was given back. A lane that goes on with nothing under way, or beyond its
+        time limit, is given up."""
         began = self.clock.monotonic()
-        hard_limit = max(began, self.ends_at + WIND_DOWN) + GIVE_UP_AFTER
+        hard_limit = max(began, self.slice.ends_at + WIND_DOWN) + GIVE_UP_AFTER
         await self._tend()
         while (self.tasks or self.leaving) and not self.ledger.lost.is_set():
             if self.tasks:
-                await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+                await asyncio.wait(self.tasks.values(), timeout=self.options.tick_seconds)
             else:
                 await self._tick_pause()
             await self._tend()
@@ -306,10 +329,10 @@ class Driver:
             if not self.tasks and now > began + GIVE_UP_AFTER:
                 return  # the database takes no lane back: their locks go with the connection
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
-                # Nobody has seen anything of an upload: a stop does not wait for it.
-                if lane.sender.only_uploads and self._must_stop():
+                # An upload has no recipients yet: a stop does not wait for it.
+                if lane.dispatcher.only_uploads and self._must_stop():
                     self._give_up(lane, None)
-                elif now > (hard_limit if lane.sender.busy and not self._must_stop() else began + GIVE_UP_AFTER):
+                elif now > (hard_limit if lane.dispatcher.busy and not self._must_stop() else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
                     self._give_up(lane, TimeoutError("the lane did not end"))
 
@@ -327,119 +350,121 @@ class Driver:
         await self._or_next_tick(self._take)
 
     async def _tend(self) -> None:
-        """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
-        if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
-            self.beaten = self.clock.monotonic()
+        """Heartbeat, release finished lanes, flush late results."""
+        if self.clock.monotonic() - self.timers.beaten >= BEAT_EVERY:
+            self.timers.beaten = self.clock.monotonic()
             await self._or_next_tick(self._beat)
             await self._or_next_tick(self._look_around)
         await self._or_next_tick(self._leave)
         await self._or_next_tick(self._try_to_write_late)
 
     async def _or_next_tick(self, duty: Callable[[], Awaitable[object]]) -> None:
-        """What the database refuses for the moment (a deadlock, a row that somebody has locked for long) is nobody's
-        failure: the lanes go on, and it is tried again."""
+        """Carry out a duty, or leave it for the next tick when the database refuses it for the moment (a deadlock, a
+        row that is locked for long). The lanes go on meanwhile."""
         try:
             await duty()
         except psycopg.Error as error:
             if not may_work_later(error):
                 raise
-            log.warning("tried again at the next tick: %s", error, extra={"slot": self.slot})
+            log.warning("tried again at the next tick: %s", error, extra={"slot": self.identity.slot})
 
     async def _beat(self) -> None:
-        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
-            self.stopping = True  # somebody else has the slot
+        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.identity.token)):
+            self.stopping = True  # another driver has the slot
 
     async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
-        """Look-ups of lanes may hold up one of ours: a driver that waits for its turn must not look dead."""
+        """Read while beating: look-ups of lanes may hold up this one, and a driver that waits for its turn must not
+        look dead."""
         task = asyncio.create_task(reading)
         while not (await asyncio.wait({task}, timeout=BEAT_EVERY))[0]:
             await self._or_next_tick(self._beat)
         return task.result()
 
     async def _look_around(self) -> None:
-        """What the other drivers do: free those that are silent, and share the lanes with the rest."""
+        """Free silent drivers, compute this driver's share of the lanes, and take orphaned lanes."""
         now = self.clock.now()
-        await rescue.free_stuck(self.ledger, self.token, self.silent_after)
-        live = {"now": now, "silent_after": self.silent_after, "successor_within": SUCCESSOR_WITHIN}
+        await closing.free_stuck(self.ledger, self.identity.token, self.options.silent_after)
+        live = {"now": now, "silent_after": self.options.silent_after, "successor_within": SUCCESSOR_WITHIN}
         (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live | {"now": now + AHEAD}))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():
-            lanes = live | {"limit": self._room(), "token": self.token}
+            lanes = live | {"limit": self._room(), "token": self.identity.token}
             await self._take_due(await self._beating(self.ledger.read(sql.ORPHANED_LANES, lanes)), now)
 
     async def _notice(self) -> None:
-        """Poke the lanes for which something changed; drop those that somebody else has taken."""
+        """Have lanes reload whose account or runs changed; stop those that another driver has taken."""
         if not self.lanes:
             return
         mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
-        for row in await self._beating(self.ledger.read(sql.POKES, columns(mine))):
+        for row in await self._beating(self.ledger.read(sql.CHANGED_LANES, columns(mine))):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
             if row["epoch"] != lane.account.epoch:
                 lane.stop()
             elif row["poke"] != lane.account.poke:
-                lane.poke()
+                lane.reload_soon()
 
     def _room(self) -> int:
-        return max(0, self.capacity - len(self.lanes))
+        return max(0, self.options.capacity - len(self.lanes))
 
     def _takes_lanes(self) -> bool:
-        if self.handing_over or self._must_stop():
+        if self.slice.handing_over or self._must_stop():
             return False
-        return self.clock.monotonic() < self.ends_at + TAKE_LANES_FOR
+        return self.clock.monotonic() < self.slice.ends_at + TAKE_LANES_FOR
 
     async def _take(self) -> None:
         now = self.clock.now()
         if self._room() and self._takes_lanes():
             soon = {"now": now + AHEAD, "limit": self._room()}
             lanes = await self._beating(self.ledger.read(sql.DUE_LANES, soon))
-            await self._take_due(self._that_have_a_place(lanes, now), now)
+            await self._take_due(self._within_room(lanes, now), now)
 
-    def _that_have_a_place(self, lanes: list[Row], now: datetime) -> list[Row]:
+    def _within_room(self, lanes: list[Row], now: datetime) -> list[Row]:
         due = sum(row["due_at"] <= now for row in lanes)
-        ahead = max(0, self._room() - due - self.capacity // 2)
+        ahead = max(0, self._room() - due - self.options.capacity // 2)
         return lanes[: due + ahead]
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
-        landing = set(self.landing.values())
-        due = [row for row in due if self._may_take(row["account_id"]) and row["account_id"] not in landing]
+        unfinished = set(self.unfinished.values())
+        due = [row for row in due if self._may_take(row["account_id"]) and row["account_id"] not in unfinished]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         for first in range(0, len(wanted), TAKEN_AT_ONCE):
             if not self._takes_lanes():
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
-            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
+            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.options.spaces.lanes))]
             if locked:
                 await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
 
     def _may_take(self, account_id: int) -> bool:
-        # One that was freed because it stood still may be ours all the time: it is stopped (`_notice`) and given back
-        # first. The same session would get its lock a second time, and one lane would give up the other's.
-        if account_id in self.wound_down or account_id in self.lanes:
+        # A lane that was freed because it stood still may still be ours: it is stopped (`_notice`) and given back
+        # first. The same session would get its lock a second time, and one lane would release the other's.
+        if account_id in self.slice.wound_down or account_id in self.lanes:
             return False
-        return not self.outbox.holds(account_id)  # what is not stored has the account's places
+        return not self.outbox.holds(account_id)  # unstored results count against the account's concurrency
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
-        """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""
+        """Return the lanes within our share, and beyond it those that no driver has taken for a moment."""
         left = self.share - len(self.lanes)
         return [row for n, row in enumerate(due) if n < left or now - row["due_at"] > FREE_FOR_ALL_AFTER]
 
     def _without_most_suspects(self, due: list[Row]) -> list[int]:
-        suspects = [row["account_id"] for row in due if row["crashes"] >= rescue.SUSPECT_AFTER]
-        left_out = set(suspects[rescue.suspects_allowed(len(suspects)) :])
+        suspects = [row["account_id"] for row in due if row["crashes"] >= closing.SUSPECT_AFTER]
+        left_out = set(suspects[closing.suspects_allowed(len(suspects)) :])
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
 
     async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
-        """Nobody comes for a lane that has a holder and no task."""
+        """Take over locked lanes, or give back those that cannot be taken over now: a lane with a holder and no task
+        would be driven by no one."""
         try:
             await self._take_over(locked, now)
         except psycopg.Error as error:
             if not may_work_later(error):
                 raise
-            log.warning("lanes could not be taken over: %s", error, extra={"slot": self.slot})
-            waiting = await rescue.behind_locked_runs(self.ledger, locked) or set(locked)
+            log.warning("lanes could not be taken over: %s", error, extra={"slot": self.identity.slot})
+            waiting = await closing.behind_locked_runs(self.ledger, locked) or set(locked)
             await self._give_back(waiting, now + REFUSED_LANE_PAUSE, _refused(error))
             if others := [account_id for account_id in locked if account_id not in waiting]:
                 await self._take_over_or_give_back(others, now)
@@ -447,16 +472,16 @@ class Driver:
     async def _give_back(self, accounts: Iterable[int], until: datetime, why: str) -> None:
         ids = sorted(accounts)
         try:
-            await self.ledger.write(sql.GIVE_BACK, (until, why, ids, self.token))
+            await self.ledger.write(sql.GIVE_BACK, (until, why, ids, self.identity.token))
         finally:
-            await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, ids))
+            await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, ids))
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
-        await rescue.settle_crashes(self.ledger, locked, self.token, now)
-        await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
+        await closing.settle_crashes(self.ledger, locked, self.identity.token, now)
+        await self.ledger.write(sql.TAKE_LANES, (self.identity.token, locked))
         loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
-        rescued = await rescue.settle_in_flight(self.ledger, list(loads), repeatable)
+        rescued = await closing.settle_in_flight(self.ledger, list(loads), repeatable)
         if rescued.unsettled:
             await self._give_back(rescued.unsettled, now + UNSTORED_LANE_PAUSE, UNSTORED)
             loads = {key: load for key, load in loads.items() if key not in rescued.unsettled}
@@ -467,7 +492,7 @@ class Driver:
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
 
     async def _load(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
-        """All at once; if that fails, one by one, so that an account nobody can read stops only itself."""
+        """Load the accounts together; if that fails, one by one, so that an unreadable account stops only itself."""
         try:
             return await self._load_ready(accounts, now)
         except (LedgerLost, psycopg.OperationalError):
@@ -492,17 +517,21 @@ class Driver:
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
         (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE})
-        await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
-        if row["crashes"] >= rescue.SUSPEND_AFTER:
+        await closing.lane_failed(self.ledger, account_id, row["crashes"], error, now)
+        if row["crashes"] >= closing.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(sql.NOTHING_DUE, (account_id,))
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [account_id]))
+        await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
 
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
-        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
+        seed = (
+            None
+            if self.options.seed is None
+            else (self.options.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
+        )
         rng, transport = random.Random(seed), self.transports[account_id]
-        return Lane(Sender(self.ledger, self.clock, load, transport, rng, self.ends_at), load.runs)
+        return Lane(Dispatcher(self.ledger, self.clock, load, transport, rng, self.slice.ends_at), load.runs)
 
     # --- one lane ---------------------------------------------------------------------------------------
 
@@ -517,13 +546,13 @@ class Driver:
         finally:
             if self.tasks.get(lane.account_id) is asyncio.current_task():
                 del self.tasks[lane.account_id]
-        # One that outlived its connection has lost its lock: there is nothing to give back.
+        # A lane that outlived its connection has lost its lock: there is nothing to give back.
         if self.lanes.get(lane.account_id) is lane:
             self.leaving.append((lane, sleep, failure))
 
     def _rest(self, lane: Lane, error: Exception) -> tuple[Sleep, Exception | None]:
-        """After an error. A bug in one lane must not stop the others: it rests, and is suspended when it goes on like
-        this. A database that is busy, or takes nothing, is no fault of the lane."""
+        """Return how long a lane rests after an error, and the error if it is the lane's own. A lane that keeps failing
+        is suspended; a database that is busy or refuses writes is not the lane's fault."""
         until = self.clock.now() + FAILED_LANE_PAUSE
         if may_work_later(error):
             log.warning("a lane rests: %s", error, extra={"account": lane.account_id})
@@ -532,29 +561,30 @@ class Driver:
         return Sleep(until, f"failed: {error}"), error
 
     async def _leave(self) -> None:
-        """Give back the lanes that ended, all at once, when everything of them is durable. What is refused stays in
-        `leaving`."""
+        """Give back the lanes that ended, together, once everything of them is durable. Lanes that the database refuses
+        to take back stay in `leaving`."""
         if not self.leaving:
             return
-        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
-        await self.ledger.settled()
+        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # the order in which lanes are locked
+        await self.ledger.flushed()
         rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
         del self.leaving[: len(leaving)]  # others may have ended meanwhile
         for lane, _, _ in leaving:
             self._drop(lane)
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
+        ended = [lane.account_id for lane, _, _ in leaving]
+        await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, ended))
         if self._over():
-            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
+            self.slice.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
         crashes = {row["account_id"]: row["crashes"] for row in left}
         for lane, _, failure in leaving:
             if failure is not None:
                 count = crashes.get(lane.account_id, 0)
-                await rescue.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
+                await closing.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
 
     def _until_stored(self, lane: Lane, sleep: Sleep) -> Sleep:
-        """Return when the lane is due. One that has results in our outbox stays due: should this process die, the next
-        holder settles what is in flight."""
+        """Return when the lane is due. A lane with results in our outbox stays due: should this process die, the next
+        holder settles its targets in flight."""
         soon = self.clock.now() + UNSTORED_LANE_PAUSE
         if not self.outbox.holds(lane.account_id) or (sleep.until is not None and sleep.until <= soon):
             return sleep
@@ -573,3 +603,36 @@ def _refused(error: Exception) -> str:
 def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:
     account = lane.account
     return lane.account_id, account.epoch, account.poke, sleep.until, plain(sleep.why, 300), failure is not None
+
+
+class Transports:
+    """The transports of the accounts that a driver has had, open until its slice is over."""
+
+    def __init__(self, make: MakeTransport) -> None:
+        self.make = make
+        self._by_account: dict[int, Transport] = {}
+
+    def __getitem__(self, account_id: int) -> Transport:
+        return self._by_account[account_id]
+
+    async def make_ready(self, account_id: int, config: AccountConfig) -> None:
+        """Make the account's transport, or make it anew when its settings changed."""
+        transport = self._by_account.get(account_id)
+        if transport is not None and transport.account == config:
+            return
+        if transport is not None:
+            await transport.close()
+        self._by_account[account_id] = self.make(config)
+
+    async def close(self) -> None:
+        """Close all at once, within a time limit, so that a slow one does not hold up the end of the slice."""
+        closing = [asyncio.create_task(transport.close()) for transport in self._by_account.values()]
+        self._by_account.clear()
+        if not closing:
+            return
+        done, late = await asyncio.wait(closing, timeout=CLOSE_LIMIT)
+        for task in late:
+            task.cancel()
+        for task in done:
+            if error := task.exception():
+                log.warning("a transport did not close: %s", error)

@@ -1,7 +1,7 @@
-"""One account's queue: which run is next, may it send, and when.
+"""One account's queue: choose the next run, ask its gates, and wait or send.
 
-A lane makes one step at a time: close what must close, wait for what must be waited for, else let the sender claim as
-many targets as pace and concurrency allow. The loop only repeats it.
+A lane makes one step at a time: close the runs that must close, wait where a gate is shut, else let the dispatcher
+claim as many targets as pace and concurrency allow. The loop only repeats it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 
 from fanout.engine import closing, loading
 from fanout.engine.batch import array, plain
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.loading import LaneAccount, LaneRun
-from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
 from fanout.rules.new_chats import later
 from fanout.rules.pace import PaceState, held, next_slot
 
-PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
+PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
-SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
+EMPTY_LOOK_FACTOR = 20  # looks that find nothing take at most a twentieth of the time
 FIRST_TARGETS = 20  # of a run: lanes that are taken together do not wait for each other's hundreds
 UNSTORED = "the database does not take results"
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
@@ -30,7 +30,7 @@ CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not b
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Nothing to do before `until` (None: until somebody pokes the lane)."""
+    """Nothing to do before `until` (None: until the lane is woken)."""
 
     until: datetime | None
     why: str = ""
@@ -39,27 +39,27 @@ class Sleep:
 
 
 class Lane:
-    def __init__(self, sender: Sender, runs: list[LaneRun]) -> None:
-        self.sender = sender
-        self.ledger = sender.ledger
-        self.clock = sender.clock
+    def __init__(self, dispatcher: Dispatcher, runs: list[LaneRun]) -> None:
+        self.dispatcher = dispatcher
+        self.ledger = dispatcher.ledger
+        self.clock = dispatcher.clock
         self.runs = runs
         self.stopping = False
         self._clock_offset = self._offset(self.clock.now())
 
     @property
     def account(self) -> LaneAccount:
-        return self.sender.account
+        return self.dispatcher.account
 
     @property
     def account_id(self) -> int:
-        return self.sender.account_id
+        return self.dispatcher.account_id
 
     # --- the loop ---------------------------------------------------------------------------------------
 
     async def drive(self) -> Sleep:
-        """Until there is nothing to do for a while, or the driver asks for the lane. Nothing is in flight
-        when it returns."""
+        """Make steps until there is nothing to do for a while, or the driver stops the lane. Nothing is in flight when
+        it returns."""
         sleep = Sleep(self.clock.now())
         try:
             while not self.stopping:
@@ -69,17 +69,17 @@ class Lane:
                     break
                 await self._nap(sleep)
         finally:
-            await self.sender.land()
-        if self.sender.failure is not None:  # of a result that was refused while the lane did something else
-            raise self.sender.failure
+            await self.dispatcher.finish_calls()
+        if self.dispatcher.failure is not None:  # a result was refused while the lane did something else
+            raise self.dispatcher.failure
         return sleep if not self.stopping else Sleep(self.clock.now())
 
     async def step(self) -> Sleep:
-        """One round. Returns when there may be something to do again."""
-        sender = self.sender
-        if sender.failure is not None:
-            raise sender.failure
-        if sender.stale:
+        """Make one step. Returns when there may be something to do again."""
+        dispatcher = self.dispatcher
+        if dispatcher.failure is not None:
+            raise dispatcher.failure
+        if dispatcher.stale:
             await self.reload()
         now = self.clock.now()
         self._notice_clock_step(now)
@@ -88,11 +88,11 @@ class Lane:
         if run is None:
             return sleep
         if self.ledger.outbox.holds(self.account_id):
-            return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # whoever stores them pokes the lane
-        if self.account.probing and sender.calls:
+            return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # the process that stores them wakes the lane
+        if self.account.probing and dispatcher.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
-        if not self._has_place(run, now):
-            # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
+        if not self._has_room(run, now):
+            # Targets between two parts, perhaps of another run, use up the concurrency: only their next parts free it.
             between = self._between_parts(now)
             if between is None:
                 return Sleep(self._next_part(*self.runs), "waiting for the provider", "provider", run.id)
@@ -100,51 +100,53 @@ class Lane:
         slot = next_slot(self.account.pace, self.account.pace_settings, now)
         if slot > now:
             return await self._wait_for(slot, run, now)
-        if sender.uploads.must_be_left(run, now):
+        if dispatcher.uploads.must_be_left(run, now):
             self.stop()
-        elif await sender.media_ready(run, now):
-            await sender.claim_and_send(run, now)
+        elif await dispatcher.media_ready(run, now):
+            await dispatcher.claim_and_send(run, now)
         return Sleep(now)
 
     async def _wait_for(self, slot: datetime, run: LaneRun, now: datetime) -> Sleep:
-        """The pace, or a provider that asked for a break: that one the operator should see."""
-        until, held = min(slot, run.closes_at), self.sender.learning.held
+        """Wait for the pace. A break that the provider asked for is shown to operators."""
+        until, held = min(slot, run.closes_at), self.dispatcher.learning.held
         if held is None or held.until <= now:
             return Sleep(until, "pace", "pacing", run.id)
-        if not self.sender.open:
+        if not self.dispatcher.open:
             await self._hold(run, Wait(until, held.why), now, counts=False)
         return Sleep(until, held.why, "retries", run.id)
 
-    def poke(self) -> None:
-        """Something changed in the database that this lane must see."""
-        self.sender.stale = True
-        self.sender.wake.set()
+    def reload_soon(self) -> None:
+        """Have the lane read its account and runs again."""
+        self.dispatcher.stale = True
+        self.dispatcher.wake.set()
 
     def stop(self) -> None:
         """Claim nothing more; in-flight sends end."""
         self.stopping = True
-        self.sender.wake.set()
+        self.dispatcher.wake.set()
 
     def _may_park(self, sleep: Sleep) -> bool:
-        if self.sender.calls or self.sender.open or self.sender.stale:
+        if self.dispatcher.calls or self.dispatcher.open or self.dispatcher.stale:
             return False
         return sleep.until is None or sleep.until - self.clock.now() > PARK_AFTER
 
     def _account_for(self, sleep: Sleep) -> None:
-        """A parked lane's wait is known in advance; that of a waiting run is counted with its status."""
+        """Count a parked lane's wait in advance; the time of a waiting run is counted with its status."""
         if sleep.run_id is not None and sleep.until is not None and sleep.cause in ("pacing", "retries"):
             self.ledger.spent(sleep.run_id, sleep.cause, (sleep.until - self.clock.now()).total_seconds())
             self.ledger.write_times(sleep.run_id)
 
     async def _nap(self, sleep: Sleep) -> None:
-        now, wake = self.clock.now(), self.sender.wake
+        now, wake = self.clock.now(), self.dispatcher.wake
         seconds = (min(sleep.until or now + LOOK_AGAIN, now + LOOK_AGAIN) - now).total_seconds()
         if seconds > 0 and not wake.is_set():
             began = self.clock.monotonic()
             timer = asyncio.get_running_loop().call_later(seconds, wake.set)
-            self.sender.dozing = sleep.cause == "pacing" and sleep.until is not None and sleep.until - now <= LOOK_AGAIN
+            self.dispatcher.dozing = (
+                sleep.cause == "pacing" and sleep.until is not None and sleep.until - now <= LOOK_AGAIN
+            )
             await wake.wait()
-            self.sender.dozing = False
+            self.dispatcher.dozing = False
             timer.cancel()
             if sleep.run_id is not None:
                 self.ledger.spent(sleep.run_id, sleep.cause, self.clock.monotonic() - began)
@@ -153,29 +155,30 @@ class Lane:
     # --- the wall clock ---------------------------------------------------------------------------------
 
     def _offset(self, now: datetime) -> datetime:
-        """The wall's time when the monotonic clock showed zero."""
+        """Return the wall clock's time when the monotonic clock showed zero."""
         return now - timedelta(seconds=self.clock.monotonic())
 
     def _notice_clock_step(self, now: datetime) -> None:
-        """Set back an hour, a retry of five seconds would be an hour away: what we keep in memory moves along."""
+        """Move the moments kept in memory when the clock was set: set back an hour, a retry in five seconds would be an
+        hour away."""
         step = self._offset(now) - self._clock_offset
         if abs(step) < CLOCK_STEP:
             return
         self._clock_offset += step
-        self.sender.shift(step)
+        self.dispatcher.shift(step)
         for run in self.runs:
-            run.dry_until = None
-            for target in run.continuing:
+            run.queue.dry_until = None
+            for target in run.queue.between_parts:
                 target.ready_at = target.ready_at and target.ready_at + step
 
     # --- what there is to do ----------------------------------------------------------------------------
 
     async def reload(self) -> None:
-        """Account, pace settings and live runs as they are now. The pace itself is ours alone."""
-        sender, ours = self.sender, self.account
-        sender.stale = False
+        """Read account, pace settings and live runs again. The pace itself stays ours."""
+        dispatcher, ours = self.dispatcher, self.account
+        dispatcher.stale = False
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
-        sender.learning.account = replace(
+        dispatcher.learning.account = replace(
             fresh.account,
             pace=_with_break(ours, fresh.account),
             sample=ours.sample,
@@ -184,15 +187,15 @@ class Lane:
             probing=fresh.account.probing or ours.probing,
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
-        if fresh.account.on_trial and not sender.calls:
-            sender.learning.begin_trial()
+        if fresh.account.on_trial and not dispatcher.calls:
+            dispatcher.learning.begin_trial()
         kept = {run.id: run for run in self.runs}
         self.runs = [_merged(kept.pop(run.id, None), run) for run in fresh.runs]
         for gone in kept.values():
-            sender.let_go(gone)
-            if not sender.open.of(gone):
+            dispatcher.stop_run(gone)
+            if not dispatcher.open.of(gone):
                 await closing.describe_again(self.ledger, gone.id)
-        sender.uploads.handles = fresh.handles
+        dispatcher.uploads.handles = fresh.handles
 
     async def _reload_if_outdated(self, now: datetime) -> None:
         """Read the account again on a new calendar day, which has a new cap, and when a temporary ban is over."""
@@ -205,10 +208,12 @@ class Lane:
             await self.reload()
 
     async def _next_run(self, now: datetime) -> tuple[LaneRun | None, Sleep]:
-        """The first run with something to send now; runs take turns in the order they were due."""
+        """Return the first run with something to send now, in lane order, and else how long to sleep."""
         sleep = Sleep(None)
         for run in list(self.runs):
-            if run.scheduled_for > now and not run.attempted:  # one that has begun stays due when the clock is set back
+            if (
+                run.scheduled_for > now and not run.attempted
+            ):  # a run that has begun stays due when the clock is set back
                 sleep = _sooner(sleep, Sleep(run.scheduled_for, "not due yet"))
                 continue
             gate = self._gate(run, now)
@@ -226,45 +231,45 @@ class Lane:
         return None, sleep
 
     def _idle(self, run: LaneRun) -> Sleep:
-        """When a run without work at hand may have some again."""
-        if self.sender.open.of(run):
+        """Return when a run without work at hand may have some again."""
+        if self.dispatcher.open.of(run):
             return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
-        until = min(run.dry_until or run.closes_at, run.closes_at)
-        if run.held is not None:
-            return Sleep(until, run.held.why, run_id=run.id)
+        until = min(run.queue.dry_until or run.closes_at, run.closes_at)
+        if run.queue.held is not None:
+            return Sleep(until, run.queue.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
-    def _has_place(self, run: LaneRun, now: datetime) -> bool:
-        """Whether something of the run can be claimed. A run that may not go on keeps no place from it: whoever waited
-        for its next part would wait until it goes on, and one that is to be closed never does."""
-        if self._full() and not self.sender.ready(run, now):
+    def _has_room(self, run: LaneRun, now: datetime) -> bool:
+        """Return whether something of the run can be claimed. Blocked runs release their targets between two parts: the
+        lane would wait for their next parts until they go on, and a run that is to be closed never does."""
+        if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
-                if other.continuing and self._gate(other, now) != OPEN:
-                    self.sender.give_places_back(other)
-        return not self._full() or self.sender.ready(run, now) is not None
+                if other.queue.between_parts and self._gate(other, now) != OPEN:
+                    self.dispatcher.release_between_parts(other)
+        return not self._full() or self.dispatcher.ready(run, now) is not None
 
     def _full(self) -> bool:
-        return self.sender.open.places >= self.account.concurrency
+        return self.dispatcher.open.in_flight >= self.account.concurrency
 
     def _gate(self, run: LaneRun, now: datetime) -> gates.Gate:
         return run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)
 
     def _between_parts(self, now: datetime) -> LaneRun | None:
-        """A run with a target whose next part may go now."""
-        return next((run for run in self.runs if self.sender.ready(run, now)), None)
+        """Return a run with a target whose next part may go now."""
+        return next((run for run in self.runs if self.dispatcher.ready(run, now)), None)
 
     def _next_part(self, *runs: LaneRun) -> datetime | None:
-        return min((t.ready_at for run in runs for t in run.continuing if t.ready_at), default=None)
+        return min((t.ready_at for run in runs for t in run.queue.between_parts if t.ready_at), default=None)
 
     async def _has_work(self, run: LaneRun, now: datetime) -> bool:
-        if run.buffer or self.sender.ready(run, now):
+        if run.queue.buffer or self.dispatcher.ready(run, now):
             return True
-        if run.dry_until is not None and now < run.dry_until:
+        if run.queue.dry_until is not None and now < run.queue.dry_until:
             return False
         await self._fetch(run, now)
-        if run.buffer:
+        if run.queue.buffer:
             return True
-        if not self.sender.open.of(run):
+        if not self.dispatcher.open.of(run):
             await self._run_dry(run, now)
         return False
 
@@ -273,62 +278,67 @@ class Lane:
             run=run.id,
             account=self.account_id,
             now=now,
-            open=array(self.sender.open.of(run)),
+            open=array(self.dispatcher.open.of(run)),
             earlier=array(self._earlier(run)),
             follow_up=run.follow_up,
-            no_new_chats=not self.sender.new_chats.may_begin(now),
+            no_new_chats=not self.dispatcher.new_chats.may_begin(now),
             answers=run.answers,
             most=self._chunk(run),
         )
         began = self.clock.monotonic()
         targets = await self.ledger.gathered(loading.next_targets, wanted)
         took = timedelta(seconds=self.clock.monotonic() - began)
-        run.held, run.fetched = None, True
-        run.buffer.extend(targets)
+        queue = run.queue
+        queue.held, queue.fetched = None, True
+        queue.buffer.extend(targets)
         if run.follow_up and targets:
-            run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
+            run.under_backpressure = await self.ledger.gathered(loading.under_backpressure, self.account_id)
         if not targets:
-            # Where an earlier run holds all recipients, every one of them was looked at: seldom, if that takes long.
-            run.next_look = now + max(LOOK_AGAIN, took * SELDOM)
-            run.dry_until = run.next_look
+            # Where an earlier run holds all recipients, every one of them was looked at: the longer that takes, the
+            # longer the pause before the next look.
+            queue.next_look = queue.dry_until = now + max(LOOK_AGAIN, took * EMPTY_LOOK_FACTOR)
 
     def _earlier(self, run: LaneRun) -> list[int]:
-        """The runs that this one does not overtake. Message 2 is sent first of all, but never before its Message 1."""
+        """Return the runs that this one does not overtake. Message 2 is sent first of all, but never before its Message
+        1."""
         earlier = [other.id for other in self.runs[: self.runs.index(run)] if other.answers != run.id]
         return [*earlier, run.answers] if run.answers is not None else earlier
 
     def _chunk(self, run: LaneRun) -> int:
-        """Half a minute's worth: enough to be quick, little enough to notice what changes. At first only a few."""
+        """Return how many targets to fetch: half a minute's worth, so that changes are noticed, and only a few at
+        first."""
         per_minute = self.account.pace_settings.per_minute
         chunk = int(min(500, max(10, per_minute / 2))) if per_minute else 500
-        return chunk if run.fetched else min(FIRST_TARGETS, chunk)
+        return chunk if run.queue.fetched else min(FIRST_TARGETS, chunk)
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
-        """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
-        no_new_chats = self.sender.new_chats.why_none(now)
-        owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
-        left = await self.ledger.gathered(loading.next_retries, owed)
+        """Finish a run of which nothing is left to send now, or note when its next retry is due."""
+        no_new_chats = self.dispatcher.new_chats.why_none(now)
+        remaining = loading.Remaining(run.id, self.account_id, no_new_chats is not None)
+        left = await self.ledger.gathered(loading.next_retries, remaining)
         if left["pending"] and not left["free"] and no_new_chats is not None:
             await self._hold_new_chats(run, no_new_chats, now)
             return
         if left["pending"]:
-            # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
+            # Due, and still not fetched: an earlier run must send to that recipient first. Look again later, not at
+            # once.
             retry_at = left["at"]
-            run.dry_until = retry_at if retry_at is not None and retry_at > now else run.next_look or now + LOOK_AGAIN
+            in_future = retry_at is not None and retry_at > now
+            run.queue.dry_until = retry_at if in_future else run.queue.next_look or now + LOOK_AGAIN
             if no_new_chats is not None:
-                run.dry_until = min(run.dry_until, no_new_chats.until)
+                run.queue.dry_until = min(run.queue.dry_until, no_new_chats.until)
             return
         self.ledger.write_times(run.id)
         await closing.run_dry(self.ledger, run.id, self.account, now)
         self.runs.remove(run)
 
     async def _hold_new_chats(self, run: LaneRun, gate: Wait, now: datetime) -> None:
-        """Nothing but new chats is left of the run: it waits for them, or pauses if its window ends first."""
+        """Wait for new chats, the only thing left of the run, or pause it if its window ends first."""
         if gate.until >= run.closes_at:
             await self._close(run, Close(PauseReason.ACCOUNT_CAPACITY, gate.why, gate.until), now)
             return
         await self._hold(run, gate, now)
-        run.dry_until, run.held = gate.until, gate
+        run.queue.dry_until, run.queue.held = gate.until, gate
 
     # --- a run's course ---------------------------------------------------------------------------------
 
@@ -337,45 +347,45 @@ class Lane:
         run.status = "running"
 
     async def _hold(self, run: LaneRun, gate: Wait, now: datetime, counts: bool = True) -> None:
-        """The run waits and says for what; a wait of a moment is not worth a line."""
+        """Store that the run waits and why, unless it is only for a moment."""
         if gate.until - now <= PARK_AFTER and run.status == "running":
             return
         if run.status != "waiting" or run.waiting_until != gate.until:
             gate = replace(gate, why=plain(gate.why))
-            await self.ledger.settled()  # a start that is still to be written would end the wait
+            await self.ledger.flushed()  # a start that is still to be written would end the wait
             await closing.hold(self.ledger, run.id, self.account_id, gate, now, counts)
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:
-        """Stop the run once nothing of it is in flight here. A failure in flight gives its place under the cap
-        back, so that limit is asked again then."""
-        sender = self.sender
+        """Stop the run once nothing of it is in flight here. A failure in flight gives its part of the cap back, so
+        that limit is asked again then."""
+        dispatcher = self.dispatcher
         if gate.reason != PauseReason.ACCOUNT_CAPACITY:
             run.closing = gate
-        sender.let_go(run)
-        if sender.open.of(run):
+        dispatcher.stop_run(run)
+        if dispatcher.open.of(run):
             return
         if gate.reason == PauseReason.CIRCUIT_BREAKER:
-            sender.learning.begin_trial(run)
-            self.ledger.leave_lane(sender.learning.lane_write(now))
+            dispatcher.learning.begin_trial(run)
+            self.ledger.leave_lane(dispatcher.learning.lane_write(now))
         self.ledger.write_times(run.id)
-        await self.ledger.settled()
+        await self.ledger.flushed()
         await closing.close(self.ledger, run, gate, self.account, now)
         self.runs.remove(run)
 
 
 def _with_break(ours: LaneAccount, fresh: LaneAccount) -> PaceState:
-    """Our pace. An earlier holder may have learnt late that the provider wants a break."""
+    """Return our pace, with a break of the provider that an earlier holder learnt of late."""
     until = fresh.pace.next_send_at
     return held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
 
 
 def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:
-    """A run that was already under way keeps its targets; everything else is as the database says."""
+    """Return the fresh run; one that was under way keeps its targets."""
     if kept is None:
         return fresh
     kept.status, kept.facts = fresh.status, fresh.facts
-    kept.dry_until, kept.over = None, False
+    kept.queue.dry_until, kept.over = None, False
     return kept
 
 

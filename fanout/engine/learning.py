@@ -1,4 +1,4 @@
-"""What a lane learns from its provider's answers: how its runs are judged, how fast it may go, when it must rest."""
+"""Learn from a provider's answers: how runs are judged, how fast the lane may go, when it must rest."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ class Learning:
 
     def __init__(self, account: LaneAccount) -> None:
         self.account = account
-        self.samples: dict[int, str] = {}  # of runs whose turn it is not
-        self.recent = account.sample  # the lane's own, whichever runs the outcomes are of
+        self.samples: dict[int, str] = {}  # of runs other than the one judged now
+        self.recent = account.sample  # of the lane, across runs
         self.unstored = False  # the sample has grown since it was last handed to the ledger
         self.held: Wait | None = None  # a provider asked for a break
         self.cleared = False  # has delivered since it was taken
 
     def judge_by(self, run: LaneRun) -> None:
-        """A run is judged by its own outcomes: yesterday's failures must not pause today's, and a run whose retries
-        come in between must not hide those of another. What interrupts it adds to the sample at hand."""
+        """Switch the sample to this run, which is judged by its own outcomes only: yesterday's failures must not pause
+        today's run, and retries of one run must not hide failures of another. A run that interrupts adds to the sample
+        at hand."""
         account = self.account
         if account.on_trial or account.sample_run == run.id or (run.interrupts and account.sample_run is not None):
             return
@@ -36,14 +37,14 @@ class Learning:
         account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id
 
     def begin_trial(self, tripped: LaneRun | None = None) -> None:
-        """Whatever comes next on this account must go through, and is judged by its own outcomes."""
+        """Put the account on trial: its next message must go through, and is judged by its own outcome."""
         if tripped is not None:
             self.samples.pop(tripped.id, None)
         self.account.probing, self.account.sample, self.account.sample_run = True, "", None
         self.recent = ""
 
     def learn(self, run: LaneRun, verdict: Consequence) -> None:
-        """What the outcome means for the lane's pace."""
+        """Add an outcome to the sample and adapt the lane's pace."""
         account = self.account
         if verdict.letter is not None:
             if account.on_trial and verdict.letter == breaker.SENT:
@@ -59,13 +60,14 @@ class Learning:
             self.hold(verdict, verdict.hold_until)
 
     def hold(self, verdict: Consequence, until: datetime) -> None:
-        """A break that the provider asked for."""
+        """Hold the lane for a break that the provider asked for."""
         self.account.pace = held(self.account.pace, until)
-        self.account.probing = True  # one message at a time until one goes through, whoever drives the lane then
+        self.account.probing = True  # one message at a time until one goes through, also for later drivers
         self.held = Wait(until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
 
     def probe_or_trip(self, letter: str) -> Close | None:
-        """A delivery ends the probing. A failure pauses the run when too many failed, or when it was a trial."""
+        """End the probing after a delivery. After a failure, return why the run must pause: too many failed, or it was
+        a trial."""
         account = self.account
         if letter == breaker.SENT:
             account.probing = False
@@ -76,16 +78,16 @@ class Learning:
         return None
 
     def too_many_bounces(self) -> str:
-        """Why the account must pause, by its last outcomes; nothing while it may go on."""
+        """Return why the account must pause, by its last outcomes; empty: it may go on."""
         return breaker.bounces(self.account.sample, self.account.bounces_at)
 
-    def taught_nothing(self) -> bool:
-        """By a delivery: whether the lane goes on as it would have without it."""
+    def changed_nothing(self) -> bool:
+        """Return whether a delivery changed nothing for the lane."""
         return self.cleared and not self.account.probing and not self.too_many_bounces()
 
     def lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
-        """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
-        the first delivery, which clears the lane of the suspicion of crashing its drivers."""
+        """Return the lane's state to be stored with a result. None: it can wait for the next claim. Trouble is written
+        at once, and so is the first delivery, which clears the lane of the suspicion of crashing its drivers."""
         delivered = isinstance(outcome, Sent)
         if delivered and self.cleared and not self.account.probing:
             return None
@@ -95,7 +97,7 @@ class Learning:
         return lane
 
     def lane_write(self, now: datetime) -> LaneWrite:
-        """The lane's state as it is to be stored."""
+        """Return the lane's state as it is stored."""
         self.unstored = False
         account = self.account
         return LaneWrite(

@@ -1,8 +1,8 @@
-"""The only code that writes run-target states, activity and lane state while sending.
+"""Write run-target states, activity and lane state while sending: nothing else does.
 
-Claims and results of all lanes of a driver are written together: whatever has gathered while the last write
-was under way goes out as one transaction. A slow lane's result is written at once; a thousand busy lanes
-share a commit, or a few: while PostgreSQL writes one batch, lanes work on what the last one brought them.
+Claims and results of all lanes of a driver are written together: those that have gathered while the last write was
+under way go out as one transaction. A slow lane's result is written at once; a thousand busy lanes share a commit, or a
+few: while PostgreSQL writes one batch, lanes work on the results of the last one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from fanout.database import Gathering, WriteAll
 from fanout.engine import sql
 from fanout.engine.batch import (
     Batch,
@@ -30,14 +31,13 @@ from fanout.engine.batch import (
     calls_of,
     columns,
     entries_of,
+    ignore_written,
     never_sent,
-    nobody,
     plain,
+    recording,
 )
 from fanout.engine.connection import Link, Row, may_work_later
-from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import WriteAll
 
 log = logging.getLogger("crier.ledger")
 
@@ -46,8 +46,8 @@ Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
 REFUSED_PAUSE = 1.0  # seconds after which a lane may try again to claim what the database could not grant
-#: claims and results after which further lanes begin a new batch. All that 800 sends bring at once made lanes and
-#: PostgreSQL wait for each other in turn; in parts of this size both work.
+#: claims and results after which further lanes begin a new batch. Everything that 800 sends bring at once made lanes
+#: and PostgreSQL wait for each other in turn; in parts of this size both work.
 FULL = 200
 WRITER_PATIENCE = 5.0  # seconds that the last write has before its connection is closed under it
 CAUSES = ("pacing", "provider", "media", "retries", "waiting")
@@ -58,7 +58,7 @@ class LedgerLost(Exception):
 
 
 class Ledger:
-    """One driver's hand on the books. `locks` holds the advisory locks and is the only connection that
+    """Group-commits one driver's claims and results. `locks` holds the advisory locks and is the only connection that
     claims; `reads` serves look-ups, so that they never stand in the middle of a commit."""
 
     def __init__(self, locks: Link, reads: Link, outbox: Outbox | None = None) -> None:
@@ -75,7 +75,7 @@ class Ledger:
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
         self._in_hand: Batch | None = None  # being written right now
-        self._locked: set[int] = set()  # runs that somebody else has locked for long
+        self._locked: set[int] = set()  # runs that another session has locked for long
         self._ending = False
         self._writer: asyncio.Task[None] | None = None
 
@@ -83,9 +83,9 @@ class Ledger:
         self._writer = asyncio.create_task(self._write_batches())
 
     async def stop(self) -> None:
-        """Write what is left, then let go of the connections. The writer ends by itself: cancelled inside a query on
-        a dying connection, psycopg raises the server's error instead of the cancellation. What it could not write in
-        time is kept, and so is what comes from now on."""
+        """Write what is left, then close the connections. The writer ends by itself: cancelled inside a query on a
+        dying connection, psycopg raises the server's error instead of the cancellation. Results that it could not write
+        in time go to the outbox, and so do later ones."""
         if self._writer is not None:
             self._ending = True
             self._wake.set()
@@ -95,16 +95,16 @@ class Ledger:
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
         if not self.lost.is_set() or self._in_hand is not None:  # look-ups may have lost theirs while it was written
-            self._let_go(self._in_hand or Batch())
+            self._keep_everything(self._in_hand or Batch())
             self._in_hand = None
 
     async def close_connections(self) -> None:
         for connection in (self.locks, self.reads):
             await connection.close()
 
-    async def settled(self) -> bool:
-        """Returns when everything handed in so far is durable, or kept because the connection is lost; False: some of
-        it was refused."""
+    async def flushed(self) -> bool:
+        """Wait until everything handed in so far is durable, or kept because the connection is lost. Returns False when
+        some of it was refused."""
         batch = self._in_hand if self.lost.is_set() else self._batch or self._in_hand
         if batch is None:
             return True
@@ -115,8 +115,8 @@ class Ledger:
     # --- what lanes hand in -----------------------------------------------------------------------------
 
     async def claim(self, claims: list[Claim], lane: LaneWrite) -> set[int]:
-        """Durably `sending` when this returns; the ids that were granted. None is while results of the account are not
-        stored: the places that they had are not free."""
+        """Claim targets: durably `sending` when this returns. Returns the ids that were granted: none while results of
+        the account are not stored, because those still count against its concurrency."""
         if self.lost.is_set():
             raise LedgerLost
         granted: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
@@ -127,14 +127,14 @@ class Ledger:
         return await granted
 
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
-        """Durable when this returns, or kept in the outbox until the database takes it."""
+        """Record a result: durable when this returns, or kept in the outbox until the database takes it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.hand_in(result, lane, partial(_answer, future))
         await future
 
     def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
-        """Durable when `written` is called, or kept in the outbox. A claim that is made after this is never durable
-        before it, and not granted while it is kept."""
+        """Hand in a result: durable when `written` is called, or kept in the outbox. A claim that is made after this is
+        never durable before it, and not granted while it is kept."""
         result.lesson = lane
         if self.lost.is_set():
             self.outbox.put([result])
@@ -148,26 +148,26 @@ class Ledger:
         self._wake.set()
 
     def start_run(self, run_id: int, account_id: int, at: datetime) -> None:
-        """Running when the lane's next claim is judged: it goes out before it, in the same commit."""
+        """Start a run. It is stored before the lane's next claim, in the same commit."""
         self._batch_of(account_id).starts[run_id] = at
         self._wake.set()
 
     def spent(self, run_id: int, cause: str, seconds: float) -> None:
-        """Seconds of a run by cause. They are for a text, so they are written only now and then."""
+        """Add seconds of a run by cause. They are only for a text, so they are not written every time."""
         times = self._times.setdefault(run_id, [0.0] * len(CAUSES))
         times[CAUSES.index(cause)] += seconds
         if sum(times) >= TIMES_EVERY:
             self.write_times(run_id)
 
     def write_times(self, run_id: int) -> None:
-        """With the next commit."""
+        """Hand in the run's seconds for the next commit."""
         if run_id in self._times:
             earlier = self._batch.times.get(run_id)
             times = self._times.pop(run_id)
             self._batch.times[run_id] = [a + b for a, b in zip(times, earlier)] if earlier else times
 
     def leave_lane(self, lane: LaneWrite) -> None:
-        """What a lane has learnt since its last claim."""
+        """Hand in what a lane has learnt since its last claim."""
         self._batch_of(lane.account_id).hand_in_lane(lane)
         self._wake.set()
 
@@ -178,8 +178,8 @@ class Ledger:
             batch.hand_in_lane(lane)
 
     def _batch_of(self, account_id: int) -> Batch:
-        """What a lane hands in goes out together, while the batch with the first of it still waits and is not too
-        large: its results, and the claims for the places that they free."""
+        """Return the batch for a lane: the one with its earlier entries while that waits and is not too large, so that
+        its results and the claims that follow from them go out together."""
         batch = self._batch_by_account.get(account_id)
         if batch is None or batch.size >= 2 * FULL:
             if self._batch.size >= FULL:
@@ -195,7 +195,7 @@ class Ledger:
         while not self.lost.is_set():
             if not self._ending:
                 await self._wake.wait()
-                await asyncio.sleep(0)  # lanes that have just got a place free claim the next target in this commit
+                await asyncio.sleep(0)  # lanes whose call has just ended claim the next target in this commit
             self._wake.clear()
             while (self._full or self._batch) and not self.lost.is_set():
                 async with self.exclusive:
@@ -225,7 +225,7 @@ class Ledger:
         try:
             batch = await self._without_locked(batch)
             granted = await self._write(batch)
-        except Exception as error:  # whatever it is, the writer goes on: lanes wait for it
+        except Exception as error:  # the writer goes on after any error: lanes wait for it
             if self.locks.closed:
                 self._lose(batch, error)
             elif isinstance(error, psycopg.errors.LockNotAvailable):
@@ -239,7 +239,7 @@ class Ledger:
             self._answer(batch, granted)
 
     async def _write_unlocked(self, batch: Batch, error: Exception) -> None:
-        """Somebody has locked a row for long. What needs that run waits, and the rest is written without it."""
+        """Write a batch after a lock timeout: entries of the locked runs wait, the rest is written without them."""
         log.warning("a row is locked: %s", error)
         try:
             await self._look_for_locked(batch.runs())
@@ -256,8 +256,8 @@ class Ledger:
         self._locked = {row["id"] for row in rows}
 
     async def _without_locked(self, batch: Batch) -> Batch:
-        """What can be written at once. Of runs that are still locked results are kept, starts go with the next batch,
-        and claims are not granted, a moment later: their lanes ask again."""
+        """Return the part of a batch that can be written now. For runs that are still locked, results are kept, starts
+        go with the next batch, and claims are refused after a moment: their lanes ask again."""
         if self._locked:
             await self._look_for_locked(self._locked)
         if self._locked.isdisjoint(batch.runs()):
@@ -272,20 +272,20 @@ class Ledger:
         return free
 
     def _waits_for_a_lock(self) -> bool:
-        """Nothing is left but starts of runs that somebody has locked: the next one who hands in something takes them
-        along, or they are tried after a pause. At once, the database would be asked without an end."""
+        """Return whether only starts of locked runs are left: they go with the next batch, or are tried after a pause.
+        At once, the database would be asked without end."""
         batch = self._batch
         return not self._full and batch.only_starts and self._locked.issuperset(batch.starts)
 
     async def locked_runs(self) -> set[int]:
-        """Those that could not be had in time and still cannot."""
+        """Return the runs that could not be locked in time and still cannot."""
         if self._locked and not self.lost.is_set():
             async with self.exclusive:
                 await self._look_for_locked(self._locked)
         return self._locked
 
     async def _write(self, batch: Batch) -> set[int]:
-        """One round trip, one transaction: results first, because a slot they free may be claimed below."""
+        """Write a batch in one round trip and one transaction: results first, because they make room for the claims."""
         self._refuse_claims_beside_unstored_results(batch)
         calls = calls_of(batch)
         if not calls:
@@ -298,8 +298,8 @@ class Ledger:
         return set()
 
     def _refuse_claims_beside_unstored_results(self, batch: Batch) -> None:
-        """A claim rests on the results that were handed in before it. Where the database did not take those, it may
-        still take the claim: of several tables on a full disk only some have room."""
+        """Refuse claims of accounts whose results wait in the outbox. The database may refuse those and still take the
+        claim: on a full disk only some tables have room."""
         if self.outbox:
             _refuse([entry for entry in batch.claims if self._waits(entry)])
             batch.claims = [entry for entry in batch.claims if not self._waits(entry)]
@@ -315,11 +315,10 @@ class Ledger:
             _tell(written, None)
 
     def _lose(self, batch: Batch, error: BaseException) -> None:
-        """The connection is gone, and with it the right to claim."""
         log.warning("lost the database connection: %s", error)
-        self._let_go(batch)
+        self._keep_everything(batch)
 
-    def _let_go(self, batch: Batch) -> None:
+    def _keep_everything(self, batch: Batch) -> None:
         self.lost.set()
         batches = (batch, *self._full, self._batch)
         self._full.clear()
@@ -333,9 +332,8 @@ class Ledger:
                     future.set_exception(LedgerLost())
 
     def _keep(self, batch: Batch) -> None:
-        """The commit may or may not have happened. What the provider answered waits in the outbox; a claim whose
-        commit is in doubt was never sent, and that waits there too. One that was granted already, because entries were
-        written one by one, may be with its provider."""
+        """Keep a batch whose commit may or may not have happened: results go to the outbox, and so do claims, as never
+        sent. A claim that was granted already, because entries were written one by one, may be at its provider."""
         for claims, granted in batch.claims:
             if not granted.done() or granted.cancelled():
                 self.outbox.put([never_sent(claim) for claim in claims])
@@ -344,12 +342,12 @@ class Ledger:
     def _keep_results(self, batch: Batch) -> None:
         for result, written in batch.results:
             if not self.lost.is_set():
-                result.lesson = None  # the lane is ours and writes it itself, with what it learns until then
+                result.lesson = None  # the lane is still ours and writes its state itself
             self.outbox.put([result])
             _tell(written, None)
 
     async def _write_one_by_one(self, batch: Batch) -> None:
-        """One entry that the database refuses must not take the others with it."""
+        """Write the entries of a batch one by one, so that a refused entry does not take the others with it."""
         for entry in entries_of(batch):
             try:
                 granted = await self._write(entry)
@@ -374,11 +372,11 @@ class Ledger:
                     granted.set_exception(error)
 
     async def write_late(self, results: list[Result]) -> None:
-        """Results of an earlier connection."""
+        """Write results of an earlier connection."""
         if self.lost.is_set():
             raise LedgerLost
         lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
-        batch = Batch(results=[(result, nobody) for result in results], lanes=lessons)
+        batch = Batch(results=[(result, ignore_written) for result in results], lanes=lessons)
         try:
             async with self.exclusive:
                 await self._write_late(batch)
@@ -398,7 +396,7 @@ class Ledger:
     # --- single statements, off the hot path ------------------------------------------------------------
 
     async def write(self, statement: str, parameters: Any = None) -> list[Row]:
-        """A rare statement that must be in order with claims and results."""
+        """Execute a rare statement in order with claims and results."""
         return await self._run(self.locks, statement, parameters)
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
@@ -407,11 +405,11 @@ class Ledger:
     async def gathered(
         self, ask_all: Callable[[Ledger, list[Question]], Awaitable[list[Answer]]], question: Question
     ) -> Answer:
-        """The answer of `ask_all`, which is asked for all lanes together. See `Gathering`."""
+        """Return the answer of `ask_all`, which is asked for all lanes together. See `Gathering`."""
         gathering = self._gatherings.get(ask_all)
         if gathering is None:
             gathering = self._gatherings[ask_all] = Gathering(partial(ask_all, self))
-        answer: Answer = await gathering.ask(question)
+        answer: Answer = await gathering(question)
         return answer
 
     async def _run(self, link: Link, statement: str, parameters: Any) -> list[Row]:
@@ -430,7 +428,7 @@ class Ledger:
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[WriteAll]:
-        """Statements that must happen all or not at all, in order with claims and results."""
+        """Open a transaction, in order with claims and results, and yield the function that writes statements in it."""
         if self.lost.is_set():
             raise LedgerLost
         async with self.exclusive:
@@ -445,8 +443,21 @@ class Ledger:
                 await self.locks.query("ROLLBACK")
                 raise
 
+    async def rehearse(self, results: list[Result]) -> None:
+        """Store results and take them back, inside `together`. Raises the database's error if it refuses them for its
+        own state; bad data it would refuse at any time."""
+        await self.locks.query("SAVEPOINT rehearsal")
+        try:
+            await self.locks.call([recording(results)])
+        except psycopg.Error as error:
+            if may_work_later(error):
+                raise
+            log.warning("a result could not be stored: %s", error)
+        await self.locks.query("ROLLBACK TO SAVEPOINT rehearsal")
+
     async def still_mine(self, account_id: int, epoch: int) -> bool:
-        """Asked on the connection that holds the lock: a process that slept learns here that it lost it."""
+        """Return whether the lane is still ours, on the connection that holds the lock: a process that slept learns
+        here that it lost it."""
         try:
             return await self.gathered(_still_mine, (account_id, epoch))
         except LedgerLost:
@@ -454,7 +465,7 @@ class Ledger:
 
 
 def _tell(written: Written, error: BaseException | None) -> None:
-    """A fault of whoever is told must not stop the writer, for whom all lanes wait."""
+    """Call `written`. An error in it must not stop the writer, for which all lanes wait."""
     try:
         written(error)
     except Exception:
@@ -471,7 +482,7 @@ def _answer(future: asyncio.Future[None], error: BaseException | None) -> None:
 
 
 def _refuse(claims: Iterable[ClaimEntry]) -> None:
-    """Grant none of them, a moment later: their lanes ask again at once."""
+    """Refuse claims after a moment: their lanes ask again at once."""
     for _, granted in claims:
         asyncio.get_running_loop().call_later(REFUSED_PAUSE, _answer_claim, granted)
 

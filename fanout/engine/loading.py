@@ -1,4 +1,4 @@
-"""What a lane reads before it sends, as plain values: the account, its limits, its live runs."""
+"""Read what a lane needs before it sends, as plain values: the account, its limits, its live runs and their targets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ from accounts import knobs
 from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.registry import channel, config_of
 from fanout.engine import sql
-from fanout.engine.batch import columns as spelled
+from fanout.engine.batch import columns
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
-from fanout.lanes import backpressure
-from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
+from fanout.lanes import account_limits
+from fanout.lanes.account_limits import (
+    USED_TODAY,
+    Day,
+    as_arrays,
+    business_hours,
+    day_of,
+    pace_settings,
+    pace_state,
+    part_jitter,
+)
 from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
-from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
-from fanout.rules import caps
+from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
 from fanout.rules.new_chats import NO_LIMIT, NewChats
@@ -32,7 +40,7 @@ from reminders.media import link_url
 from reminders.suppressions import unsubscribe_url
 from reminders.window import Window, local_day_bounds
 
-# A handle that is about to expire is not worth starting with.
+# A handle that is about to expire is not used.
 EXPIRY_MARGIN = timedelta(minutes=5)
 
 
@@ -43,12 +51,25 @@ class Target:
     parts_sent: int
     attempts: int
     facts: TargetFacts
-    # What its placeholders stand for; None where the run has none.
+    # Values of its placeholders; None where the run has none.
     values: dict[str, str] | None = None
     # Between two parts: not before this moment.
     ready_at: datetime | None = None
-    # A person whom the account has not talked to yet.
+    # The account has not written to this person yet, nor the person to it.
     new_chat: bool = False
+
+
+@dataclass(slots=True)
+class TargetQueue:
+    """The next few targets of a run that its lane has read, and when it reads more."""
+
+    buffer: deque[Target] = field(default_factory=deque)
+    between_parts: list[Target] = field(default_factory=list)
+    fetched: bool = False  # by this lane, since it was taken
+    # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
+    dry_until: datetime | None = None
+    next_look: datetime | None = None  # after one that found nothing
+    held: Wait | None = None
 
 
 @dataclass(slots=True)
@@ -64,21 +85,15 @@ class LaneRun:
     parts: list[Part]
     attempted: bool
     follow_up: bool = False
-    # The account's queue of follow-ups is long: they wait longer between sends.
-    pressed: bool = False
-    # Of Message 2: the run with Message 1.
+    # The account's queue of follow-ups is long: follow-ups wait longer between sends.
+    under_backpressure: bool = False
+    # The run with Message 1, if this is Message 2.
     answers: int | None = None
     is_test: bool = False
-    buffer: deque[Target] = field(default_factory=deque)
-    fetched: bool = False  # by this lane, since it was taken
-    continuing: list[Target] = field(default_factory=list)
-    # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
-    dry_until: datetime | None = None
-    next_look: datetime | None = None  # after one that found nothing
-    held: Wait | None = None
+    queue: TargetQueue = field(default_factory=TargetQueue)
     waiting_until: datetime | None = None
     closing: Close | None = None
-    # Stopped, here or by an operator: what is in flight ends, and nothing follows.
+    # Stopped, here or by an operator: in-flight targets end, and nothing is claimed.
     over: bool = False
 
     @property
@@ -87,7 +102,7 @@ class LaneRun:
 
     @property
     def interrupts(self) -> bool:
-        """Whether it comes in between another run: Message 2, or a test."""
+        """Return whether it interrupts another run, as Message 2 and tests do."""
         return self.answers is not None or self.is_test
 
 
@@ -117,8 +132,8 @@ class LaneAccount:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the next message must go through: after a breaker or a reactivation, while nobody is judged yet.
-        After a mere break a recipient may still be gone."""
+        """Return whether the next message must go through: after a breaker or a reactivation, while no run is judged
+        yet. After a mere break a recipient may still be gone."""
         return self.probing and self.sample_run is None
 
     @property
@@ -128,7 +143,7 @@ class LaneAccount:
 
 @dataclass(slots=True)
 class LaneLoad:
-    """All that a lane needs to know before its first claim."""
+    """Everything that a lane needs before its first claim."""
 
     account: LaneAccount
     runs: list[LaneRun]
@@ -147,13 +162,13 @@ class Uploaded:
 
 
 async def load_again(ledger: Ledger, lanes: list[tuple[int, datetime]]) -> list[LaneLoad]:
-    """For lanes that look again, each with its moment."""
+    """Load lanes again, each with the moment at which it asks."""
     loads = await load(ledger, [account_id for account_id, _ in lanes], max(now for _, now in lanes))
     return [loads[account_id] for account_id, _ in lanes]
 
 
 async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
-    """A handful of queries, whatever the number of lanes and targets."""
+    """Load lanes with a handful of queries, for any number of lanes and targets."""
     rows = await ledger.read(sql.LANES, (accounts,))
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
@@ -171,7 +186,7 @@ async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 
 async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
-    """Today's caps, and what was used of them by the activity ledger."""
+    """Read today's caps and how much of them is used."""
     own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
     capped: list[Day] = []
     for row in rows:
@@ -182,13 +197,13 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             if cap is not None:
                 capped.append(day_of(row["account_id"], row["channel"], action, lane.account.day))
     if capped:
-        for used in await ledger.read(USED_TODAY, columns(capped)):
+        for used in await ledger.read(USED_TODAY, as_arrays(capped)):
             facts = lanes[used["account_id"]].account.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
 async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
-    """How many chats each account has begun today, where that is limited."""
+    """Read how many chats each account has begun today, where that is limited."""
     limited = {
         key: lane.account for key, lane in lanes.items() if lane.runs and lane.account.new_chats.budget is not None
     }
@@ -200,14 +215,14 @@ async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 
 def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
-    warmup = caps.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
-    limit = caps.OwnLimit(own["limit"]) if own else None
-    today = caps.local_date(row["timezone"], now)
-    return caps.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
+    warmup = gates.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
+    limit = gates.OwnLimit(own["limit"]) if own else None
+    today = gates.local_date(row["timezone"], now)
+    return gates.cap_of_day(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
 
 
 async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
-    """The handles that accounts already have for the files of their live runs."""
+    """Read the handles that accounts already have for the files of their live runs."""
     wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
     if wanted:
         for row in await ledger.read(sql.UPLOADS, (list(lanes), list(wanted))):
@@ -255,7 +270,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
-        # Message 2 that meets a closed window waits for the next opening, tried or not.
+        # Message 2 waits for the next opening of its window, attempted or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         answers=row["answers_id"],
         is_test=row["is_test"],
@@ -285,17 +300,17 @@ def frozen_media(media: dict[str, Any], kind: str) -> Media:
 
 def _content(media: dict[str, Any]) -> bytes:
     if "path" not in media:
-        return bytes(media["size"])  # a simulation's file has a size only
+        return bytes(media["size"])  # a simulated file has only a size
     return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
 class Wanted(NamedTuple):
-    """The next targets of a run that a lane asks for; the columns of `w` in sql.TARGETS."""
+    """A lane's request for the next targets of a run; the columns of `w` in sql.TARGETS."""
 
     run: int
     account: int
     now: datetime
-    open: str  # arrays, as PostgreSQL spells them
+    open: str  # arrays, as PostgreSQL writes them
     earlier: str
     follow_up: bool
     no_new_chats: bool
@@ -305,22 +320,22 @@ class Wanted(NamedTuple):
 
 async def next_targets(ledger: Ledger, wanted: list[Wanted]) -> list[list[Target]]:
     targets: list[list[Target]] = [[] for _ in wanted]
-    for row in await ledger.read(sql.TARGETS, spelled(wanted)):
+    for row in await ledger.read(sql.TARGETS, columns(wanted)):
         n = row["n"] - 1
         targets[n].append(target(row, wanted[n].follow_up))
     return targets
 
 
-class Owed(NamedTuple):
-    """What is left of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
+class Remaining(NamedTuple):
+    """A lane's question about the rest of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
 
     run: int
     account: int
     no_new_chats: bool
 
 
-async def next_retries(ledger: Ledger, lanes: list[Owed]) -> list[Row]:
-    return await ledger.read(sql.NEXT_RETRY, spelled(lanes))
+async def next_retries(ledger: Ledger, lanes: list[Remaining]) -> list[Row]:
+    return await ledger.read(sql.NEXT_RETRY, columns(lanes))
 
 
 def target(row: Row, follow_up: bool) -> Target:
@@ -336,9 +351,9 @@ def target(row: Row, follow_up: bool) -> Target:
     )
 
 
-async def under_pressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
-    """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
-    limits = backpressure.queue_limits()
-    rows = await ledger.read(backpressure.QUEUED, backpressure.up_to_threshold(accounts, limits))
+async def under_backpressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
+    """Return whether each account's queue of follow-ups is above the threshold; counted no further than that."""
+    limits = account_limits.queue_limits()
+    rows = await ledger.read(account_limits.QUEUED, account_limits.up_to_threshold(accounts, limits))
     queued = {row["id"]: row["n"] for row in rows}
-    return [limits.pressed(queued[account_id]) for account_id in accounts]
+    return [limits.above_threshold(queued[account_id]) for account_id in accounts]

@@ -1,4 +1,4 @@
-"""What providers answered and nobody could write yet."""
+"""Keep providers' answers that could not be stored yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WriteLate = Callable[[list[Result]], Awaitable[None]]
 
 
 class Stop(NamedTuple):
-    """An account that must not go on, by what its provider said."""
+    """An account that must stop, because of its provider's answer."""
 
     account_id: int
     change: AccountChange
@@ -31,13 +31,14 @@ class Stop(NamedTuple):
 
 
 class Outbox:
-    """Outlives connections and slices: there is one per process. A ledger writes it (`Ledger.write_late`)."""
+    """Unstored results and stops. Outlives connections and slices: there is one per process. A ledger writes it
+    (`Ledger.write_late`)."""
 
     def __init__(self) -> None:
         self._results: list[Result] = []
         self._stops: deque[Stop] = deque()
         self._waiting: Counter[int] = Counter()  # of both, by account
-        # Of what was written: runs to be judged again, and accounts to be poked.
+        # After writing: runs to be judged again, and accounts to be woken.
         self.changed_runs: set[int] = set()
         self.changed_accounts: set[int] = set()
 
@@ -61,14 +62,14 @@ class Outbox:
         return account_id in self._waiting
 
     async def write_stops(self, write: Callable[[Stop], Awaitable[None]]) -> None:
-        """Taken out only when they are durable."""
+        """Write the stops; each is removed only when it is durable."""
         while self._stops:
             await write(self._stops[0])
             self._release([self._stops.popleft().account_id])
 
     async def write(self, write_late: WriteLate, locked: Collection[int] = ()) -> list[Result]:
-        """A bounded number, taken out only when they are durable. Those of `locked` runs wait. Returns what was
-        written."""
+        """Write a bounded number of results, removed only when they are durable, except those of `locked` runs. Returns
+        the results written."""
         results = list(islice((result for result in self._results if result.run_id not in locked), WRITTEN_AT_ONCE))
         if results:
             results = await self._write(write_late, results)
@@ -79,11 +80,11 @@ class Outbox:
         return results
 
     async def _write(self, write_late: WriteLate, results: list[Result]) -> list[Result]:
-        """Return those that need not be tried again."""
+        """Write results. Returns those that need not be tried again."""
         try:
             await write_late(results)
         except psycopg.OperationalError:
-            raise  # of the whole database: it may work later
+            raise  # the whole database is affected: it may work later
         except psycopg.Error as error:
             if len(results) > 1:
                 return await self._write_each(write_late, results)
@@ -93,7 +94,8 @@ class Outbox:
         return results
 
     async def _write_each(self, write_late: WriteLate, results: list[Result]) -> list[Result]:
-        """One that is not taken keeps no other waiting. Raises what was wrong when none could be written."""
+        """Write results one by one, so that a refused one does not hold up the others. Raises the error when none could
+        be written."""
         written: list[Result] = []
         problem: psycopg.Error | None = None
         for result in results:
@@ -111,4 +113,4 @@ class Outbox:
     def _release(self, accounts: list[int]) -> None:
         self.changed_accounts.update(accounts)
         self._waiting.subtract(accounts)
-        self._waiting = +self._waiting  # without those of which nothing is left
+        self._waiting = +self._waiting  # drops accounts with nothing left

@@ -24,14 +24,14 @@ from accounts.channels.sandbox.book import MemoryBook
 from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
+from fanout.database import WriteAll
 from fanout.engine import sql
-from fanout.engine.batch import LaneWrite, Result, Written, nobody
+from fanout.engine.batch import LaneWrite, Result, Written, ignore_written
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
 from fanout.engine.ledger import CAUSES, Ledger
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import WriteAll
 from fanout.runs.texts import held_back_by
 from reminders.window import Window
 
@@ -61,12 +61,12 @@ CREATE TRIGGER updated AFTER UPDATE ON fanout_runtarget REFERENCING OLD TABLE AS
 
 SIMULATION_LOCKS = 0x53494D  # "SIM", and a number drawn for each
 UPLOAD_BYTES_PER_MS = 1024  # about 8 Mbit/s up
-TICK = 60.0  # nothing comes from outside, so there is little to notice
+TICK = 60.0  # seconds: nothing comes from outside
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What `manage.py simulate` asks for."""
+    """The parameters of `manage.py simulate`."""
 
     groups: int = 1000
     parts: Sequence[str] = ("text",)
@@ -92,7 +92,7 @@ class Report:
 
 
 def simulate(info: str, scenario: Scenario) -> Report:
-    """Play a scenario to its end; `info` says where PostgreSQL is."""
+    """Play a scenario to its end. `info` is the connection string of PostgreSQL."""
     began = time.perf_counter()
 
     async def play(clock: VirtualClock) -> Report:
@@ -147,7 +147,7 @@ class World:
             "channel": "sandbox",
             "status": "active",
             "timezone": self.scenario.timezone,
-            # No limit is what an empty column means.
+            # An empty column means no limit.
             **{name: value for name, value in self.scenario.knobs.items() if value != math.inf},
         }
         blanks = {
@@ -233,7 +233,7 @@ class World:
     # --- playing ----------------------------------------------------------------------------------------
 
     async def play(self) -> None:
-        """Drivers come and go, slice by slice, until no lane has anything to do."""
+        """Run drivers, slice by slice, until no lane has anything to do."""
         while await self._next_due() is not None:
             due = await self._next_due()
             assert due is not None
@@ -277,32 +277,34 @@ class _UntilIdle(Driver):
         return super()._over() or (self.ticks > 0 and not self.lanes)
 
     async def _tick_pause(self) -> None:
-        """A lane that ends is given back at once: by the next tick its wait might be over already."""
+        """Give back a lane that ends at once: by the next tick its wait might be over already."""
         if self.tasks:
-            await asyncio.wait(set(self.tasks.values()), timeout=self.tick_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                set(self.tasks.values()), timeout=self.options.tick_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
 
 
 class _SimulatedLedger(Ledger):
-    """Nothing can crash here, so a result need not be durable at once: it goes out with the next claim, or before
-    anybody asks how a run stands. The connection stays open: the temporary tables live in it."""
+    """Nothing can crash here, so a result need not be durable at once: it goes out with the next claim, or before a
+    read of a run's state. The connection stays open: the temporary tables live in it."""
 
     def __init__(self, locks: Link, reads: Link, world: World) -> None:
         super().__init__(locks, reads)
         self.world = world
 
     def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
-        self._put(result, lane, nobody)
+        self._put(result, lane, ignore_written)
         written(None)
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         self.world.reads += 1
         if statement is sql.NEXT_RETRY:
-            await self.settled()
+            await self.flushed()
         return await super().read(statement, parameters)
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[WriteAll]:
-        await self.settled()
+        await self.flushed()
         async with super().together() as write:
             yield write
 
@@ -334,7 +336,7 @@ def _parts(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def summary(report: Report, scenario: Scenario) -> dict[str, Any]:
-    """What `simulate --json` prints."""
+    """Return what `simulate --json` prints."""
     run, book = report.run, report.book
     deliveries = book.deliveries()
     minutes = _minutes(run, report.ended_at)
@@ -359,7 +361,7 @@ def _minutes(run: Row, ended_at: datetime) -> float:
 
 
 def _permitted_ratio(deliveries: Sequence[Any], scenario: Scenario) -> float | None:
-    """Messages sent, of those that rate and burst would have permitted in that time."""
+    """Return the share of messages sent of those that rate and burst would have permitted in that time."""
     rate = scenario.knobs.get("max_send_per_minute", knobs.KNOBS["max_send_per_minute"].default)
     burst = scenario.knobs.get("send_burst", knobs.KNOBS["send_burst"].default)
     if not rate or len(deliveries) < 2:

@@ -1,18 +1,20 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
+from fanout.database import lock_in_order
 from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT
-from fanout.models.run import Run, in_sql
+from fanout.models.run import Run, in_sql, lane_order
 from fanout.runs import texts
-from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
+from fanout.runs.follow_ups import COUNTED, LOCK_PEOPLE
 from fanout.runs.transitions import START
+from reminders.models import Recipient
 from reminders.suppressions import SUPPRESS_ALL
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
 LANE_LOCKS = 0x43524C  # "CRL"
 SLOT_LOCKS = 0x435253  # "CRS"
 
-# The connection that holds the locks only runs the statements below. Stale statistics once made the planner
-# scan the in-flight index on every flush (4,009 sends/s fell to 975), so it is told to go by key.
+# The connection that holds the locks runs only the statements below. Stale statistics once made the planner scan the
+# in-flight index on every flush (4,009 sends/s fell to 975), so it is told to go by key.
 BY_KEY = (
     "SET enable_seqscan = off",
     "SET enable_hashjoin = off",
@@ -24,63 +26,86 @@ SESSION = (
     *BY_KEY,
     "SET enable_bitmapscan = off",
     "SET idle_in_transaction_session_timeout = '20s'",
-    # One row that somebody holds must not stop every lane: what needs it waits, the rest goes on.
+    # A locked row must not stop every lane: entries that need it wait, the rest goes on.
     "SET lock_timeout = '3s'",
 )
 
-# First in every batch: counters change under these locks, and two sessions that share runs never wait for each other
-# in a circle.
-LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+# First in every batch: counters change under these locks.
+LOCK_RUNS = lock_in_order("fanout_run", "id", "%s::bigint[]")
 
-# After a lock could not be had in time: which of these runs somebody else has locked.
+# After a lock timeout: which of these runs another session has locked.
 LOCKED_RUNS = """
 WITH free AS MATERIALIZED (SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) AND id NOT IN (SELECT id FROM free)
 """
 
-# Before a batch writes to lanes twice: everybody locks them in the order of their accounts.
-LOCK_LANE_STATES = (
-    "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%s::bigint[]) ORDER BY account_id FOR NO KEY UPDATE"
-)
+# Before a batch writes to lanes twice.
+LOCK_LANE_STATES = lock_in_order("fanout_lanestate", "account_id", "%s::bigint[]")
 
-# A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane), the part
-# that is next, the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend,
-# suppress and hold thus take effect at the very next claim.
+# --- the claim ------------------------------------------------------------------------------------------
 #
-# The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
-# met every running run with every claim.
+# A claim is granted only while everything it rests on still holds, so that pause, cancel, suspend, suppress and hold
+# take effect at the very next claim. The conditions speak of a claim c, its target t, the target's recipient p and its
+# run r. NEW_CHAT is the only one that stands elsewhere (fanout/lanes/new_chats.py): the budget of new chats is counted
+# with it.
 #
-# So is the target's own status: a plain comparison fits the index of what is pending, and while the statistics do not
-# know a run that was frozen a moment ago, the planner took that index to be empty and met all of it with every claim.
+# They are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and met every
+# running run with every claim.
+
+# A plain comparison fits the index of pending targets. While the statistics do not know a run that was frozen a moment
+# ago, the planner took that index to be empty and met all of it with every claim.
 PENDING = "(SELECT t.status) = 'pending'"
+
+# `rules.follow_ups.refusal`: true where it has nothing to say. A cooldown that has expired counts as cleared.
+MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follow_up OR
+              CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
+                   ELSE p.cooldown_until <= c.at
+                        AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""
+
+# Attempts are counted when they have gone out, so a person gets one follow-up at a time: of several at once, all would
+# find the attempts as they were. A follow-up of which an earlier part was sent goes on.
+ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
+      SELECT FROM reminders_recipient q JOIN fanout_runtarget o ON o.recipient_id = q.id
+       WHERE q.address = t.address AND o.id <> t.id
+         AND (o.status = 'sending' OR (o.status = 'pending' AND o.parts_sent > 0))
+         AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
+                FROM fanout_run r WHERE r.id = o.run_id)))"""
+
 CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::int[])
     AS c(id, account_id, epoch, at, part)
+ -- the target still waits for this part, from this account
  WHERE t.id = c.id AND t.account_id = c.account_id AND {PENDING} AND t.parts_sent = c.part
+   -- this session drives the lane, and new chats are not held
    AND (SELECT l.epoch = c.epoch
                AND CASE WHEN l.new_chats_after > c.at
                         THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
                         ELSE true END
           FROM fanout_lanestate l WHERE l.account_id = c.account_id)
+   -- the account may send
    AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
+   -- the run may send, its window is open, and the person may get it
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
                AND (SELECT {MAY_GET}
                       FROM reminders_recipient p WHERE p.id = t.recipient_id)
                AND CASE WHEN r.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
           FROM fanout_run r WHERE r.id = t.run_id)
+   -- the address is not suppressed, and Message 2 is not too late
    AND NOT EXISTS (SELECT FROM reminders_suppression s
                     WHERE s.address = t.address AND (s.expires_at IS NULL OR s.expires_at > c.at))
    AND (t.expires_at IS NULL OR t.expires_at > c.at)
 RETURNING t.id
 """
 
-# What the provider did stands, also when the lane has changed hands: a result is accepted when it fits
-# the claim it belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
+# --- results --------------------------------------------------------------------------------------------
+
+# A provider's answer stands, also when the lane has changed hands: a result is accepted when it fits the claim it
+# belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
 #
-# A run that was canceled meanwhile gets no further part: its target is skipped like the others.
+# A target of a run that was canceled meanwhile gets no further part: it is skipped like the others.
 RECORDED = f"""
 WITH answered AS (
   SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::int[], %s::int[],
@@ -130,7 +155,7 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.
  WHERE t.id = s.id AND {PENDING}
 """
 
-# A break that a provider asked for, where the lane has another holder by now: that one reads it when it is poked. It is
+# A break that a provider asked for, where the lane has another holder by now, which reads it when it is woken. It is
 # never shortened.
 HOLD_LANES = """
 UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), probing = true
@@ -138,7 +163,7 @@ UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), 
  WHERE l.account_id = h.account_id AND l.epoch <> h.epoch
 """
 
-# Of a break that the lane does not know of yet (HOLD_LANES).
+# True where the stored break is one that the lane does not know of yet (HOLD_LANES).
 UNKNOWN_BREAK = "coalesce(l.probing AND NOT p.probing AND l.next_send_at > p.at, false)"
 
 # The pace goes out with the claim it was computed for, in the same transaction.
@@ -186,7 +211,7 @@ HOT = {
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
 
-# Asked four times a second: lanes that are due and that nobody holds.
+# Four times a second: lanes that are due and free.
 DUE_LANES = """
 SELECT account_id, crashes, due_at FROM fanout_lanestate
  WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
@@ -209,7 +234,8 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
  ORDER BY due_at, account_id LIMIT %(limit)s
 """
 
-# What there is to share, and among how many. A slot whose driver has just ended counts: its successor is on its way.
+# How many lanes are due, and how many drivers share them. A slot whose driver has just ended counts: its successor is
+# on its way.
 SHARE = f"""
 SELECT (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS due,
        (SELECT count(*) FROM ({LIVE_DRIVERS}) AS live)
@@ -219,20 +245,21 @@ SELECT (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS due,
 LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
 UNLOCK_LANES = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
 
-# Whoever takes a lane fences all earlier holders.
+# Taking a lane fences all earlier holders.
 TAKE_LANES = """
 UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s WHERE account_id = ANY(%s)
 RETURNING account_id
 """
 
-# Before RESCUE, as everybody locks runs. In flight is what its lanes had at once, however large the runs are.
-LOCK_IN_FLIGHT = """
-SELECT 1 FROM fanout_run
- WHERE id = ANY(ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'))
- ORDER BY id FOR NO KEY UPDATE
-"""
+# Before RESCUE: runs are locked before their targets. In flight is at most the lanes' concurrency, however large the
+# runs are.
+LOCK_IN_FLIGHT = lock_in_order(
+    "fanout_run",
+    "id",
+    "ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending')",
+)
 
-# Lanes that cannot be rescued at this moment, because somebody else has locked a run of theirs.
+# Lanes that cannot be rescued now, because another session has locked a run of theirs.
 BEHIND_LOCKED_RUNS = """
 WITH in_flight AS MATERIALIZED (
   SELECT DISTINCT account_id, run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'
@@ -242,7 +269,7 @@ WITH in_flight AS MATERIALIZED (
 SELECT DISTINCT account_id FROM in_flight WHERE run_id NOT IN (SELECT id FROM free)
 """
 
-# What a dead holder left in flight: nobody knows whether it went out, unless the provider drops repeats.
+# Targets that a dead holder left in flight may have gone out, unless the provider drops repeats.
 RESCUE = """
 UPDATE fanout_runtarget t
    SET status = CASE WHEN t.account_id = ANY(%(repeatable)s) THEN 'pending' ELSE 'unconfirmed' END,
@@ -253,8 +280,8 @@ UPDATE fanout_runtarget t
 RETURNING t.id, t.run_id, t.account_id, t.claim_epoch, t.claimed_at, t.parts_sent, t.attempts
 """
 
-# A lane that must wait is parked with its wake-up time, but only if nothing changed since it last looked. One that
-# hands over goes behind those that have waited longer: with more accounts than places, they take turns.
+# Park a lane with its wake-up time, unless it was woken since it last looked. A lane that hands over goes behind those
+# that have waited longer: with more accounts than capacity, they take turns.
 LEAVE_LANES = """
 UPDATE fanout_lanestate l
    SET holder = '', crashes = CASE WHEN p.failed THEN l.crashes + 1 ELSE 0 END,
@@ -265,7 +292,7 @@ UPDATE fanout_lanestate l
 RETURNING l.account_id, l.crashes
 """
 
-# Locked, and not driven after all. The next holder settles what is in flight, as we would have.
+# Give back lanes that were locked and cannot be driven. The next holder settles their targets in flight.
 GIVE_BACK = """
 UPDATE fanout_lanestate SET holder = '', due_at = greatest(due_at, %s), why = %s
  WHERE account_id = ANY(%s) AND holder = %s
@@ -280,17 +307,17 @@ NOTHING_DUE = "UPDATE fanout_lanestate SET due_at = NULL, crashes = 0 WHERE acco
 
 # --- crashes --------------------------------------------------------------------------------------------
 
-# Holders of lanes whose lock was free although nobody had left them: dead, or cut off from the database.
+# Holders of lanes whose lock was free although they had not given them back: dead, or cut off from the database.
 LEFT_BY = "SELECT DISTINCT holder FROM fanout_lanestate WHERE account_id = ANY(%s) AND holder NOT IN ('', %s)"
 
-# Drivers that did not crash although they left lanes behind: PostgreSQL was restarted, or they ended in order and it
-# took no lane back (a full disk).
+# Drivers that left lanes behind without a crash: PostgreSQL was restarted, or they ended in order and it took no lane
+# back (a full disk).
 NOT_CRASHED = "(d.beat_at < pg_postmaster_start_time() OR d.ended_at IS NOT NULL)"
 
-# A driver carries many lanes and one of them may be what kills it. After two crashes in a row without a
-# delivery in between a lane is a suspect. Where a dead driver held suspects, only they are counted again. A crash
-# counts only against a lane that had something in flight, or workers killed from outside would suspend accounts that
-# had no time to deliver.
+# A driver carries many lanes and one of them may be what kills it. After two crashes in a row without a delivery in
+# between, a lane is a suspect. Where a dead driver held suspects, only they are counted again. A crash counts only
+# against a lane that had something in flight, or workers killed from outside would suspend accounts that had no time to
+# deliver.
 COUNT_CRASH = f"""
 WITH held AS (
   SELECT l.account_id, l.crashes >= %(suspect)s AS suspect,
@@ -308,8 +335,8 @@ UPDATE fanout_lanestate l
 RETURNING l.account_id, l.crashes, suspects.n = 1 AND held.suspect AS alone
 """
 
-# A driver that does not beat but still holds its connection (stopped, or stuck) keeps its locks: end the
-# connection. The epoch keeps what is left of it from claiming.
+# A driver that does not beat but still holds its connection (stopped, or stuck) keeps its locks: end the connection.
+# The epoch keeps the driver from claiming.
 FREE_STUCK = """
 SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
   FROM fanout_driver d JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
@@ -317,8 +344,8 @@ SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
    AND a.backend_start < d.beat_at AND a.usename = current_user
 """
 
-# Four times a second for every lane at hand, so only those come back for which something changed.
-POKES = """
+# Four times a second for all lanes held: returns only those that changed.
+CHANGED_LANES = """
 SELECT l.account_id, l.poke, l.epoch
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, poke, epoch)
   JOIN fanout_lanestate l ON l.account_id = mine.account_id
@@ -341,15 +368,14 @@ SELECT r.* FROM fanout_run r
  WHERE r.id IN (SELECT live.id FROM unnest(%(accounts)s::bigint[]) AS a(id)
                  CROSS JOIN LATERAL (SELECT l.id FROM fanout_run l WHERE l.status IN {in_sql(Run.LIVE)}
                                                                     AND l.lanes && ARRAY[a.id]) AS live)
- -- whoever waits for a test comes first, then whoever replied
- ORDER BY NOT r.is_test, r.answers_id IS NULL, r.scheduled_for, r.id
+ ORDER BY {lane_order("r")}
 """
 
-# The next targets of many lanes, each of one run: `w` says what each wants, and `n` which of them a row is for.
+# The next targets of many lanes, each of one run: `w` is a lane's request, and `n` the request that a row is for.
 #
-# A later run passes over recipients that an earlier live run still owes something: nothing overtakes. A follow-up also
-# passes over people whom another account is writing one to at this moment. Message 2 follows only what has arrived of
-# Message 1 (`answers`, null for every other run).
+# A run passes over recipients to whom an earlier live run still has to send: nothing overtakes. A follow-up also passes
+# over people to whom another account is sending one at this moment. Message 2 follows only where something of Message 1
+# has arrived (`answers`, null for every other run).
 TARGETS = f"""
 SELECT w.n, next.*
   FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, answers, most, n
@@ -377,16 +403,16 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.stat
  ORDER BY t.position LIMIT w.most) AS next
 """
 
-# What is left of a run when nothing was fetched: whether anything, whether any of it is not held as a new chat, and
+# The rest of a run when nothing was fetched: whether there is any, whether any of it is not held as a new chat, and
 # when the first of that may be tried again.
-OWED = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
+REMAINING = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
 FREE = f"""CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
                   ELSE true END"""
 NEXT_RETRY = f"""
-SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED}) AS pending,
-       EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED} AND {FREE}) AS free,
+SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {REMAINING}) AS pending,
+       EXISTS (SELECT FROM fanout_runtarget t WHERE {REMAINING} AND {FREE}) AS free,
        (SELECT min(t.next_attempt_at) FROM fanout_runtarget t
-         WHERE {OWED} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
+         WHERE {REMAINING} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
   FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
  ORDER BY w.n
 """
@@ -407,8 +433,8 @@ ON CONFLICT (account_id, sha256, kind) DO UPDATE
 
 # --- a run's course -------------------------------------------------------------------------------------
 
-# What a lane that stepped aside left behind, once nobody else has anything to send. Account by account: each of them
-# is one look into the index, however many targets there are.
+# Targets that a lane left when it stepped aside, once no other lane has anything to send. Account by account: each is
+# one look into the index, however many targets there are.
 LEFT_BEHIND = """
 SELECT a.status, coalesce(r.slips -> a.id::text ->> 'why', '') AS why
   FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS slipped(id), accounts_account a
@@ -428,7 +454,7 @@ SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
  WHERE pg_try_advisory_lock(%(space)s, hashtext(%(host)s || ':' || slot)) LIMIT 1
 """
 
-# The row of a slot's last driver goes, and with it what COUNT_CRASH knows of it. So the lanes of those that did not
+# The row of the slot's last driver is replaced, and with it what COUNT_CRASH needs. So lanes of drivers that did not
 # crash are freed here.
 START_DRIVER = f"""
 WITH left_behind AS (

@@ -17,11 +17,11 @@ from django.db.models import F
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.database import carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
 from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
-from fanout.lanes import bounces, new_chats, status
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import carry_out, execute
+from fanout.lanes import new_chats, status
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
 from fanout.rules.message_ids import message_id, named_in
@@ -248,11 +248,11 @@ def protect(account: Account, now: datetime) -> list[str]:
     if account.status != Account.Status.ACTIVE:
         return []
     starts, _ = local_day_bounds(account.timezone, now)
-    (day,) = execute(*bounces.of_day(account.pk, starts))
+    (day,) = execute(*status.bounces_of_day(account.pk, starts))
     why = breaker.too_many_bounces(day["bounced"], day["sends"], account.settings()["bounce_rate_pause"].value)
     if not why or not carry_out(status.stop(account.pk, AccountChange("paused", why), now)):
         return []
-    poke([account.pk], now)
+    wake_lanes([account.pk], now)
     return [f"the account is paused: {why}"]
 
 
@@ -261,7 +261,7 @@ def suppress(bounce: Bounce, now: datetime) -> list[str]:
         reason, source = Suppression.Reason.HARD_BOUNCE, Suppression.Source.PROVIDER
         done = suppressions.suppress(suppressions.New(bounce.address, reason, source, bounce.detail, now))
     else:
-        done = bounce.final and carry_out(bounces.judge_address(bounce.address, bounce.detail, now))
+        done = bounce.final and carry_out(status.judge_address(bounce.address, bounce.detail, now))
     return ["the address is suppressed"] if done else []
 
 

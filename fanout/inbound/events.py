@@ -13,7 +13,7 @@ from django.db.models.functions import Greatest
 
 from accounts import crypto
 from accounts.channels.events import EventKind, ProviderEvent
-from fanout.lanes.statements import Statement, execute
+from fanout.database import Statement, execute
 from fanout.models import InboundEvent
 
 KEY_LENGTH = 200

@@ -14,8 +14,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from fanout.database import Row, execute
 from fanout.inbound.events import LOOK_AGAIN
-from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
 from fanout.runs import corrections, people

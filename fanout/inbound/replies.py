@@ -12,9 +12,9 @@ from datetime import datetime
 from django.conf import settings
 from django.template.defaultfilters import pluralize
 
+from fanout.database import Row, carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND
 from fanout.lanes.new_chats import heard_from
-from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, transitions

@@ -10,9 +10,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from accounts.channels.events import SessionState
+from fanout.database import carry_out, execute
 from fanout.lanes import status
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import add_event, carry_out, execute
+from fanout.lanes.telling import add_event
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, InboundEvent
 from fanout.rules.outcomes import AccountChange, ban_end
 
@@ -63,7 +64,7 @@ def stop(account: int, change: AccountChange, now: datetime) -> str:
     if not carry_out(status.stop(account, change, now)):
         execute(*add_event(now, "reported", f"{change.reason} It was not active, so nothing changes.", account=account))
         return "noted: the account was not active"
-    poke([account], now)
+    wake_lanes([account], now)
     return f"{change.status}: {change.reason}"
 
 

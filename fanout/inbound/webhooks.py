@@ -23,9 +23,8 @@ from accounts.channels.base import AccountConfig
 from accounts.channels.events import HookRequest, ProviderEvent, Unreadable, Webhook
 from accounts.channels.registry import config_of
 from accounts.crypto import CredentialError
+from fanout.database import Gathering, conninfo
 from fanout.inbound.events import storing
-from fanout.inbound.gathering import Gathered
-from fanout.lanes.connecting import conninfo
 
 log = logging.getLogger("crier.webhooks")
 
@@ -41,6 +40,8 @@ TOKEN = re.compile(r"[0-9A-Za-z-]{1,36}")
 MOST_BYTES = 1_000_000
 #: seconds, while a provider waits for the response
 CONNECT_TIMEOUT = 5
+#: requests that share one look-up or one commit
+AT_ONCE = 500
 
 
 class Refused(Exception):
@@ -87,8 +88,8 @@ class Intake:
 
     def __init__(self) -> None:
         self.accounts, self.events = Database(), Database()
-        self.find = Gathered(self._find)
-        self.store = Gathered(self._store)
+        self.find = Gathering(self._find, AT_ONCE, retry_alone=False)
+        self.store = Gathering(self._store, AT_ONCE, retry_alone=False)
 
     async def take(self, channel: str, token: str, scope: Scope, receive: Receive) -> str:
         """Return the text of the response; raises Refused."""

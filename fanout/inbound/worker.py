@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 
+from fanout.database import Row, execute
 from fanout.inbound import bounces, receipts, replies, sessions
 from fanout.inbound.events import NotYet, look_again
-from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent
 
 log = logging.getLogger("crier.inbound")

@@ -1,5 +1,5 @@
-"""Adding and changing accounts, for the admin and the shell alike: checked, saved, noted in the timeline, and the
-lane is poked."""
+"""Add and change accounts, for the admin and the shell alike: checked, saved, noted in the timeline, and the lane is
+woken. Also their webhook addresses, and whether they are verified."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import connection, transaction
 
 from accounts import access
+from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account, changed_destination, reenter_credentials
 from accounts.presets import Preset
-from fanout.lanes import proof, tuning
-from fanout.lanes.poke import poke
+from accounts.signin import SignIn
+from fanout.lanes import tuning
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 NOT_PAIRED = "not paired yet: open “Pair” on the account's page"
 
-#: what the engine and the controls write, and an operator does not
+#: columns that only the engine and the controls write
 NOT_SETTINGS = {
     "id",
     "hook_token",
@@ -43,16 +47,16 @@ NOT_SETTINGS = {
 
 @dataclass(slots=True)
 class Change:
-    """What an operator does to an account; the last two are filled in when it is done."""
+    """An operator's change of an account; the last two fields are filled in when it is done."""
 
     account: Account
-    #: the credentials that came with the change; None where the stored ones stay
+    #: the credentials that came with the change; None: the stored ones stay
     entered: dict[str, Any] | None = None
     fields: list[str] = field(default_factory=list)
     tuned: dict[str, list[float | None]] = field(default_factory=dict)
 
     def enter(self, credentials: dict[str, Any], *, replace: bool = False) -> None:
-        """Credentials as the operator gave them. They stand beside stored ones, or in their place."""
+        """Set credentials as the operator gave them, beside the stored ones or in their place."""
         self.entered = credentials
         self.account.credentials = credentials if replace else readable(self.account) | credentials
 
@@ -61,17 +65,17 @@ class Change:
 def add_account(account: Account, user: Any, now: datetime) -> None:
     if channel(account.channel).pairs:
         account.status, account.status_reason = Account.Status.UNPAIRED, NOT_PAIRED
-    proof.doubt(account, now)
+    mark_untested(account, now)
     account.full_clean()
     account.save()
     Event.objects.create(account=account, actor=user, at=now, verb="added", detail=account.channel)
     note("added", account, user, now, account.channel)
-    poke([account.pk], now)
+    wake_lanes([account.pk], now)
 
 
 @contextmanager
 def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
-    """The account as stored, locked, for the block to change; its caps too. All or nothing."""
+    """Lock the stored account and yield it to be changed, with its caps. All or nothing."""
     access.require(user, account)
     with transaction.atomic():
         change = Change(Account.objects.select_for_update().get(pk=account.pk))
@@ -81,16 +85,16 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         moved = changed_destination(destination, change.account.destination())
         _require_new_credentials(change, moved, columns["credentials"])
         if moved or _credentials(change.account) != columns["credentials"]:
-            proof.doubt(change.account, now)
+            mark_untested(change.account, now)
         _save(change, columns)
         change.tuned = tuning.changes_between(before, tuning.snapshot(change.account, now))
         _note(change, user, now)
-        poke([account.pk], now)
+        wake_lanes([account.pk], now)
 
 
 def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> None:
-    """Where the destination changed, keep only credentials that came with the change; ValidationError where none did.
-    Those that were stored for another destination must not be sent to a new one."""
+    """Keep only credentials that came with the change where the destination changed, or raise ValidationError if none
+    did. Those stored for another destination must not be sent to a new one."""
     if not moved or not stored:
         return
     if change.entered is None:
@@ -99,7 +103,7 @@ def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> N
 
 
 def readable(account: Account) -> dict[str, Any]:
-    """The stored credentials. Nothing where no key decrypts them: entering them again must be possible."""
+    """Return the stored credentials; empty where no key decrypts them, so that they can be entered again."""
     credentials = _credentials(account)
     return credentials if isinstance(credentials, dict) else {}
 
@@ -109,7 +113,7 @@ def _save(change: Change, before: dict[str, Any]) -> None:
     columns = [name for name in after if after[name] != before[name]]
     change.fields = [word for name in columns if name not in KNOBS for word in _words(name, before[name], after[name])]
     if columns:
-        # Untouched credentials are not validated: there may be no key left that opens them.
+        # Untouched credentials are not validated: there may be no key left that decrypts them.
         change.account.full_clean(exclude=None if "credentials" in columns else {"credentials"})
         change.account.save(update_fields=[*columns, "untested_since", "updated_at"])
 
@@ -118,7 +122,7 @@ def _columns(account: Account) -> dict[str, Any]:
     columns = {
         f.attname: account.__dict__[f.attname] for f in Account._meta.concrete_fields if f.name not in NOT_SETTINGS
     }
-    # Copies: the block may change them in place. With their type, which hides the values from tracebacks.
+    # Copies, because the block may change them in place. With their type, which hides the values from tracebacks.
     return columns | {"config": _copy(account.config), "credentials": _copy(_credentials(account))}
 
 
@@ -134,7 +138,7 @@ def _credentials(account: Account) -> Any:
 
 
 def _words(name: str, before: Any, after: Any) -> list[str]:
-    """A column's name, or the names of the settings and secrets that changed in it; never a value."""
+    """Return the column's name, or the names of the settings and secrets that changed in it; never a value."""
     if not isinstance(after, dict):
         return [name.removesuffix("_id")]
     before = before if isinstance(before, dict) else {}
@@ -166,3 +170,64 @@ def apply_preset(account: Account, preset: Preset, user: Any, now: datetime) -> 
             setattr(change.account, name, value)
         Event.objects.create(account=account, actor=user, at=now, verb="preset applied", detail=preset.label)
     return change.tuned
+
+
+# --- webhook address --------------------------------------------------------------------------------------
+
+
+def webhook_address(account: Account) -> str:
+    """Return the address that the account's provider reports to; empty where it reports nothing by webhook."""
+    if not channel(account.channel).webhook:
+        return ""
+    return f"{settings.PUBLIC_URL or settings.SITE_URL}/hooks/{account.channel}/{account.hook_token}"
+
+
+@transaction.atomic
+def renew_webhook(account: Account, user: Any, now: datetime) -> str:
+    """Give the account a new webhook address; the old one is unknown from now on."""
+    access.require(user, account)
+    if not webhook_address(account):
+        raise ValidationError(f"{account.label} has no webhook: its provider reports nothing that way.")
+    account.hook_token = str(uuid4())
+    account.save(update_fields=["hook_token", "updated_at"])
+    Event.objects.create(account=account, actor=user, at=now, verb="webhook renewed")
+    note("renewed webhook", account, user, now)
+    return webhook_address(account)
+
+
+# --- proof that an account works --------------------------------------------------------------------------
+
+
+# Only unverified accounts; each looks at the newest part of its own activity.
+DELIVERED = """
+UPDATE accounts_account a SET untested_since = NULL
+ WHERE a.untested_since IS NOT NULL
+   AND EXISTS (SELECT 1 FROM fanout_activity v
+                WHERE v.account_id = a.id AND v.action = ANY(%(actions)s::varchar[]) AND v.outcome = 'sent'
+                  AND v.at > a.untested_since)
+"""
+
+
+def mark_untested(account: Account, now: datetime) -> None:
+    """Mark an account as not verified after its settings changed. Pairing verifies an account by itself."""
+    if not channel(account.channel).pairs:
+        account.untested_since = now
+
+
+def note_test(account: Account, result: SignIn, user: Any, asked_at: datetime) -> None:
+    """Add a test to the timeline. A success verifies the account unless it was changed while the provider was asked."""
+    Event.objects.create(
+        account=account, actor=user, at=asked_at, verb="tested", detail=sign_in_result(account, result)
+    )
+    if result.ok:
+        Account.objects.filter(pk=account.pk, untested_since__lte=asked_at).update(untested_since=None)
+
+
+def sign_in_result(account: Account, result: SignIn) -> str:
+    return f"{account.label}{'' if result.ok else ' could not sign in'}: {result.text}"
+
+
+def note_deliveries(now: datetime) -> None:
+    """Mark accounts as verified that delivered something since they were added or changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELIVERED, {"actions": list(Action.values)})

@@ -1,4 +1,4 @@
-"""Which chats of an account are known, how many new ones it has begun today, and what holds them. In the database."""
+"""An account's known chats, the new ones it has begun today, and what holds them, in the database."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts.addresses import PERSON, guess_kind
 from accounts.models import Account
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import execute
+from fanout.database import execute
+from fanout.lanes.wake import wake_lanes
 from fanout.models import KnownChat, LaneState, RunTarget
 from fanout.rules.new_chats import NO_HOLD, NewChatHold, NewChats, refused
 from reminders.window import local_day_bounds
 
-# For a target t and its recipient p: a person who never wrote to the account and never got anything from it.
+# For a target t and its recipient p: a person who never wrote to the account and never got a message from it.
 NEW_CHAT = """(p.kind = 'person' AND NOT EXISTS (SELECT FROM fanout_knownchat k
                                        WHERE k.account_id = t.account_id AND k.address = t.address))"""
 
-# These targets have got a message. A chat that was begun before keeps its day. One that was erased has no claim.
+# Chats of targets that have got a message. A chat that was begun before keeps its day. An erased target has no claim.
 BEGIN_CHATS = """
 INSERT INTO fanout_knownchat (account_id, address, begun_at)
 SELECT DISTINCT ON (t.account_id, t.address) t.account_id, t.address, t.claimed_at
@@ -36,7 +36,7 @@ INSERT INTO fanout_knownchat (account_id, address) VALUES (%(account)s, %(addres
 ON CONFLICT DO NOTHING RETURNING account_id
 """
 
-# What the provider said stands, whoever has the lane now. A hold that ends later is not shortened.
+# The provider's refusal holds for later holders of the lane too. A hold that ends later is not shortened.
 HOLD_NEW_CHATS = """
 WITH held AS (
   UPDATE fanout_lanestate l
@@ -50,7 +50,7 @@ INSERT INTO fanout_event (account_id, at, verb, detail)
 SELECT account_id, at, 'new chats held', why FROM held WHERE until > at
 """
 
-# Chats begun today; what is in flight or unconfirmed counts as if it had arrived.
+# Chats begun today; in flight and unconfirmed count as begun.
 BEGUN_TODAY = f"""
 SELECT d.account_id,
        (SELECT count(*) FROM fanout_knownchat k
@@ -61,15 +61,15 @@ SELECT d.account_id,
   FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS d(account_id, starts, ends)
 """
 
-# Read up to the first target that is none: called only while new chats are held.
+# Read up to the first target that is not a new chat; called only while new chats are held.
 ONLY_NEW_CHATS = f"""
 SELECT NOT EXISTS (
   SELECT FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
    WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending' AND NOT {NEW_CHAT}) AS only
 """
 
-# Of the first pending targets of each run and account. Only the address of a person begins so: groups, which may be
-# many, are not looked up.
+# New chats among the first pending targets of each run and account. Only a person's address begins with +: groups,
+# which may be many, are not looked up.
 PENDING_NEW = f"""
 SELECT w.run, w.account, (
   SELECT count(*) FROM (SELECT t.account_id, t.address, t.recipient_id FROM fanout_runtarget t
@@ -80,7 +80,7 @@ SELECT w.run, w.account, (
   FROM unnest(%s::bigint[], %s::bigint[]) AS w(run, account)
 """
 
-# Of the first targets of each reminder, if the account wrote to them.
+# New chats among the first persons of each reminder, if the account wrote to them.
 NEW_IN_REMINDERS = """
 SELECT w.reminder, w.account, (
   SELECT count(*) FROM (SELECT r.recipient_id FROM reminders_remindertarget r JOIN reminders_recipient q
@@ -99,36 +99,36 @@ SELECT p.id FROM unnest(%s::bigint[], %s::bigint[]) AS w(recipient, account)
                                           WHERE k.account_id = w.account AND k.address = p.address)
 """
 
-# So many are looked at; what is true of them is taken to be true of the rest.
+# So many are counted, and their share is taken for the rest.
 MOST_LOOKED_AT = 20_000
 
 WHY_LENGTH = 300
 
 
 def hold_of(lane: Mapping[str, Any]) -> NewChatHold:
-    """A lane's row as the rules take it."""
+    """Return the hold in a lane's row."""
     return NewChatHold(lane["new_chats_after"], lane["new_chats_why"], lane["new_chat_refusals"])
 
 
 def budget_of(effective: Mapping[str, float]) -> int | None:
-    """New chats per day by the account's effective knobs; None: no limit."""
+    """Return the new chats per day by the account's effective knobs; None: no limit."""
     budget = effective["new_chats_per_day"]
     return None if math.isinf(budget) else int(budget)
 
 
 def hold_row(account_id: int, hold: NewChatHold, at: datetime) -> tuple[Any, ...]:
-    """What HOLD_NEW_CHATS takes for one account."""
+    """Return the row that HOLD_NEW_CHATS takes for one account."""
     return account_id, hold.until, hold.why[:WHY_LENGTH], hold.refusals, at
 
 
 def new_chats_now(account: Account, now: datetime) -> NewChats:
-    """The account's new chats as stored; counted only where they have a budget."""
+    """Return the account's new chats as stored; counted only where they have a budget."""
     lane: LaneState | None = getattr(account, "lane", None)
     return new_chats_of([account], {account.pk: lane} if lane else {}, now)[account.pk]
 
 
 def new_chats_of(accounts: Sequence[Account], lanes: Mapping[int, LaneState], now: datetime) -> dict[int, NewChats]:
-    """The same for many, in one query."""
+    """Return the new chats of many accounts, in one query."""
     stored = {account.pk: _unused(account, lanes.get(account.pk), now) for account in accounts}
     counted = [account for account in accounts if stored[account.pk].budget is not None]
     if counted:
@@ -146,15 +146,13 @@ def _unused(account: Account, lane: LaneState | None, now: datetime) -> NewChats
 
 
 def pending_new_chats(pairs: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """How many of the first pending targets of a run are new chats of the account that sends them: of each pair of run
-    and account, in one query."""
+    """Return how many of the first pending targets of each run are new chats of the account beside it, in one query."""
     rows = execute(PENDING_NEW, _looked_up(pairs)) if pairs else []
     return {(row["run"], row["account"]): row["new"] for row in rows}
 
 
 def new_in_reminders(pairs: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """How many of a reminder's persons are new chats of an account: of each pair of reminder and account, in one
-    query."""
+    """Return how many persons of each reminder are new chats of the account beside it, in one query."""
     rows = execute(NEW_IN_REMINDERS, _looked_up(pairs)) if pairs else []
     return {(row["reminder"], row["account"]): row["new"] for row in rows}
 
@@ -164,53 +162,53 @@ def _looked_up(pairs: Collection[tuple[int, int]]) -> list[Any]:
 
 
 def new_among(persons: QuerySet[Any], account_id: int) -> int:
-    """How many of these persons, or of these targets, are new chats of the account."""
+    """Return how many of these persons, or of these targets, are new chats of the account."""
     first = persons.model._default_manager.filter(pk__in=persons.order_by().values("pk")[:MOST_LOOKED_AT])
     new: int = first.filter(~Exists(chats_with(account_id))).count()
     return new
 
 
 def chats_with(account_id: int) -> QuerySet[KnownChat]:
-    """For a subquery: the account's chat with a row that has an address."""
+    """Return, for a subquery, the account's chat with a row that has an address."""
     return KnownChat.objects.filter(account=account_id, address=OuterRef("address"))
 
 
 def new_recipients(pairs: Collection[tuple[int, int]]) -> set[int]:
-    """Which of these recipients are new chats of the account that stands beside each."""
+    """Return the recipients that are new chats of the account beside each."""
     columns = [[recipient for recipient, _ in pairs], [account for _, account in pairs]]
     return {row["id"] for row in execute(NEW_RECIPIENTS, columns)} if pairs else set()
 
 
 def known_addresses(account_id: int, addresses: Collection[str]) -> set[str]:
-    """Which of these the account has a chat with."""
+    """Return the addresses that the account has a chat with."""
     chats = KnownChat.objects.filter(account=account_id, address__in=addresses)
     return set(chats.values_list("address", flat=True))
 
 
-def extrapolate(new: int, targets: int) -> int:
-    """Extrapolate what was counted among the first targets to all of them."""
+def scaled_to_all(new: int, targets: int) -> int:
+    """Scale a count among the first MOST_LOOKED_AT targets to all of them."""
     return new * targets // min(targets, MOST_LOOKED_AT) if targets else 0
 
 
 def only_new_chats(run_id: int, account_id: int) -> bool:
-    """Whether the account owes the run nothing but new chats."""
+    """Return whether only new chats are left for the account in the run."""
     (row,) = execute(ONLY_NEW_CHATS, {"run": run_id, "account": account_id})
     return bool(row["only"])
 
 
 def begin_chats(targets: Collection[int]) -> None:
-    """These targets, which were in doubt, have got their message."""
+    """Note the chats of unconfirmed targets that turned out to be sent."""
     execute(BEGIN_CHATS, [list(targets)])
 
 
 def heard_from(account_id: int, address: str, now: datetime) -> None:
-    """Somebody wrote to the account: no new chat any more. What was held for them may go."""
+    """Note that a person wrote to the account: no longer a new chat, and messages held for them may go."""
     if guess_kind(address) == PERSON and execute(HEARD_FROM, {"account": account_id, "address": address}):
-        poke([account_id], now)
+        wake_lanes([account_id], now)
 
 
 def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) -> None:
-    """The provider took a message and then refused the chat: it has not begun, and others wait."""
+    """Note that the provider took a message and then refused the chat: it has not begun, and other new chats wait."""
     account = target.account_id
     KnownChat.objects.filter(account=account, address=target.address, begun_at=target.claimed_at).delete()
     for lane in LaneState.objects.select_for_update(no_key=True).filter(account=account):
@@ -218,4 +216,4 @@ def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) ->
         hold = refused(before, wait.total_seconds(), why, now)
         if hold != before:
             execute(HOLD_NEW_CHATS, [[value] for value in hold_row(account, hold, now)])
-            poke([account], now)
+            wake_lanes([account], now)

@@ -1,14 +1,21 @@
-"""How an account is stopped and started again, by the engine or by an operator: one statement and its timeline line."""
+"""Stop and start accounts, by the engine or an operator, and judge accounts and addresses by their bounces."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import asdict
+from datetime import datetime, timedelta
 
+from django.conf import settings
+
+from accounts.actions import Action
 from accounts.models import Account
-from fanout.lanes.poke import poking, probing
-from fanout.lanes.statements import Row, Steps, add_event
-from fanout.lanes.telling import tell
+from fanout.database import Row, Statement, Steps
+from fanout.lanes.telling import add_event, tell
+from fanout.lanes.wake import probe_statement, wake_statement
+from fanout.rules import breaker
 from fanout.rules.outcomes import AccountChange
+from reminders.models import Suppression
+from reminders.suppressions import SUPPRESS, New
 
 Status = Account.Status
 
@@ -26,7 +33,7 @@ REMEMBER_ERROR = "UPDATE accounts_account SET last_error = %(error)s, last_error
 
 
 def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
-    """The engine stops an active account because of trouble, and tells its owner and team."""
+    """Stop an active account because of trouble, and tell its owner and team."""
     rows = yield from _change(account, change, now, [Status.ACTIVE])
     for row in rows:
         yield REMEMBER_ERROR, {"account": account, "error": change.reason, "now": now}
@@ -36,37 +43,37 @@ def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
 
 
 def pause(account: int, reason: str, actor: int | None, now: datetime) -> Steps[bool]:
-    """An operator's pause, whatever the account was before."""
+    """Pause an account in any status, by an operator."""
     rows = yield from _change(account, AccountChange(Status.PAUSED, reason), now, _all_but(Status.PAUSED))
     if rows:
-        yield poking([account], now)
+        yield wake_statement([account], now)
         yield add_event(now, "paused", reason, account=account, actor=actor)
     return bool(rows)
 
 
 def reactivate(account: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """An operator's decision: the account may send again, beginning with a single trial message."""
+    """Reactivate an account, by an operator: it begins with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, _all_but(Status.ACTIVE))
     if rows:
-        yield probing([account], now)
+        yield probe_statement([account], now)
         yield add_event(now, "reactivated", account=account, actor=actor)
     return bool(rows)
 
 
 def end_suspension(account: int, now: datetime) -> Steps[bool]:
-    """A temporary ban is over: active again, beginning with a single trial message."""
+    """Reactivate an account whose temporary ban is over: it begins with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.SUSPENDED], ended=True)
     if rows:
-        yield probing([account], now)
+        yield probe_statement([account], now)
         yield add_event(now, "reactivated", "the suspension has ended; probing", account=account)
     return bool(rows)
 
 
 def pair_again(account: int, now: datetime) -> Steps[bool]:
-    """An unpaired account is connected, says its provider: active again, beginning with a single trial message."""
+    """Reactivate an unpaired account that its provider reports as connected: it begins with a single trial message."""
     rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.UNPAIRED])
     if rows:
-        yield probing([account], now)
+        yield probe_statement([account], now)
         yield add_event(now, "reactivated", "the provider reports that it is connected again; probing", account=account)
     return bool(rows)
 
@@ -91,3 +98,56 @@ def _change(
 
 def _all_but(status: str) -> list[str]:
     return [other for other in Status.values if other != status]
+
+
+# --- bounces ----------------------------------------------------------------------------------------------
+
+
+# Messages that went out, and bounces that are not among them: refused at once, or sent on an earlier day. A soft bounce
+# counts once it is final, because a retry may still succeed. Messages sent before the account was last activated do not
+# count: an operator has seen them.
+BOUNCES_OF_DAY = """
+WITH activated AS (
+  SELECT coalesce(max(a.status_changed_at), '-infinity') AS at FROM accounts_account a WHERE a.id = %(account)s
+), today AS NOT MATERIALIZED (
+  SELECT v.* FROM fanout_activity v
+   WHERE v.account_id = %(account)s AND v.action = ANY(%(actions)s::text[])
+     AND v.at >= greatest(%(starts)s, (SELECT activated.at FROM activated))
+), bounce AS MATERIALIZED (
+  SELECT DISTINCT t.id, t.parts_sent = 0 OR t.claimed_at < %(starts)s AS apart
+    FROM (SELECT * FROM today WHERE kind IN ('hard_bounce', 'soft_bounce') OFFSET 0) AS v,
+         LATERAL (SELECT * FROM fanout_runtarget t WHERE t.id = v.run_target_id OFFSET 0) AS t
+   WHERE (v.kind = 'hard_bounce' OR t.status = 'failed')
+     AND coalesce(t.claimed_at >= (SELECT activated.at FROM activated), true)
+)
+SELECT (SELECT count(*) FROM bounce) AS bounced,
+       (SELECT count(*) FROM today WHERE outcome = 'sent') + (SELECT count(*) FROM bounce WHERE apart) AS sends
+"""
+
+
+def bounces_of_day(account: int, starts: datetime) -> Statement:
+    """Return the statement for how many messages an account has sent since its day began, and how many bounced:
+    `sends`, `bounced`."""
+    return BOUNCES_OF_DAY, {"account": account, "starts": starts, "actions": list(Action.values)}
+
+
+# The newest outcomes of each recipient with this address, each by one look into the index of recipient and run.
+OUTCOMES_OF_ADDRESS = """
+SELECT o.soft FROM reminders_recipient p CROSS JOIN LATERAL (
+         SELECT t.status = 'failed' AND t.error_kind = 'soft_bounce' AS soft, t.settled_at, t.id
+           FROM fanout_runtarget t
+          WHERE t.recipient_id = p.id AND t.address = p.address AND t.status IN ('sent', 'failed')
+          ORDER BY t.run_id DESC LIMIT %(last)s) AS o
+ WHERE p.address = %(address)s
+ ORDER BY o.settled_at DESC NULLS LAST, o.id DESC LIMIT %(last)s
+"""
+
+
+def judge_address(address: str, detail: str, now: datetime) -> Steps[bool]:
+    """Suppress an address for a while after too many final soft bounces."""
+    rows = yield OUTCOMES_OF_ADDRESS, {"address": address, "last": breaker.LAST_OUTCOMES}
+    if not breaker.worn_out([row["soft"] for row in rows]):
+        return False
+    until = now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
+    new = New(address, Suppression.Reason.SOFT_BOUNCES, Suppression.Source.PROVIDER, detail, now, until)
+    return bool((yield SUPPRESS, asdict(new)))

@@ -1,19 +1,19 @@
-"""Who is told when something happens to a run, an account or a reminder, and what they are told of an account: the
-cause, and the reminders that are held by it."""
+"""Notify operators about a run, an account or a reminder, and add lines to timelines. A notification about an account
+names the cause and the reminders that it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from fanout.lanes.statements import Row, Statement, Steps
+from fanout.database import Row, Statement, Steps
 from fanout.models.run import Run, in_sql
 from reminders.models import Reminder
 
 NAMED = 3
 
-# The owner, and those of the team who did not ask to be left alone with the team's things. Who wants no bell has it in
-# the list as read: mail and webhook are told all the same.
+# The owner, and members of the team who want its notifications. For operators without the bell they are created as
+# read; mail and webhook are sent all the same.
 AUDIENCE = """
 SELECT u.id, CASE WHEN coalesce(s.bell, true) THEN NULL ELSE %(now)s::timestamptz END AS read_at
   FROM auth_user u LEFT JOIN fanout_subscription s ON s.user_id = u.id
@@ -30,7 +30,7 @@ SELECT a.id, %(account)s::bigint, %(reminder)s::bigint, %(title)s::varchar, %(bo
   FROM ({AUDIENCE}) AS a WHERE a.id IS DISTINCT FROM %(but)s::bigint
 """
 
-# The live runs of an account: counted all, named those that its owner, or its team, may see.
+# The live runs of an account: all are counted, and those are named that its owner, or its team, may see.
 HELD = f"""
 SELECT count(*) OVER () AS runs, r.title,
        (r.owner_id = %(owner)s::bigint OR r.team_id = %(team)s::bigint
@@ -43,8 +43,8 @@ SELECT count(*) OVER () AS runs, r.title,
 
 
 def tell(account: Row, title: str, cause: str, level: str, now: datetime) -> Steps[None]:
-    """`account`: its `id`, `owner_id`, `team_id` and `label`. Owner and team are told apart: each reads only the titles
-    of runs that they may see."""
+    """Notify the owner and the team of an account. They are told separately: each reads only the titles of runs that
+    they may see. `account`: its `id`, `owner_id`, `team_id` and `label`."""
     words = {"account": account["id"], "reminder": None, "title": title, "level": level, "now": now}
     owner = {"owner": account["owner_id"], "team": None}
     held = yield HELD, {"account": account["id"]} | owner
@@ -56,7 +56,7 @@ def tell(account: Row, title: str, cause: str, level: str, now: datetime) -> Ste
 
 
 def tell_of_reminder(reminder: Reminder, title: str, body: str, now: datetime) -> Statement:
-    """A warning for its owner and its team."""
+    """Return the statement that warns a reminder's owner and team."""
     about = {"account": None, "reminder": reminder.pk, "owner": reminder.owner_id, "team": reminder.team_id}
     return _notify(about | {"title": title, "level": "warning", "now": now}, body, but=None)
 
@@ -71,8 +71,29 @@ def _body(account: Row, cause: str, held: Sequence[Row]) -> str:
 
 
 def _holds(held: Sequence[Row]) -> str:
-    """Which runs wait for the account, as in: Holds: Rent, Water (2 runs)."""
+    """Return the runs that wait for the account in words, such as: Holds: Rent, Water (2 runs)."""
     runs = held[0]["runs"]
     counted = "1 run" if runs == 1 else f"{runs:,} runs"
     titles = ", ".join(dict.fromkeys(run["title"] for run in held if run["visible"]))
     return f"Holds: {titles} ({counted})." if titles else f"Holds {counted}."
+
+
+# --- timelines --------------------------------------------------------------------------------------------
+
+ADD_EVENT = """
+INSERT INTO fanout_event (run_id, account_id, actor_id, at, verb, detail)
+VALUES (%(run)s, %(account)s, %(actor)s, %(at)s, %(verb)s, %(detail)s)
+"""
+
+
+def add_event(
+    at: datetime,
+    verb: str,
+    detail: str = "",
+    *,
+    run: int | None = None,
+    account: int | None = None,
+    actor: int | None = None,
+) -> Statement:
+    """Return the statement for a line in the timeline of a run or an account. Without an actor it was Crier itself."""
+    return ADD_EVENT, {"run": run, "account": account, "actor": actor, "at": at, "verb": verb, "detail": detail}

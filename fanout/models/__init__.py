@@ -1,16 +1,9 @@
-"""How it goes out: runs, their targets, the lanes that send them, and what is remembered of it."""
+"""Runs and their targets, the lanes that send them, events, notifications and the audit trail."""
 
-from fanout.models.activity import Activity, MediaUpload
-from fanout.models.driver import ClusterBeat, Driver
-from fanout.models.event import Event
-from fanout.models.inbound_event import InboundEvent
-from fanout.models.known_chat import KnownChat
-from fanout.models.lane import LaneState
-from fanout.models.notification import Notification, Subscription
-from fanout.models.run import PauseReason, Run
-from fanout.models.tally import Tally
-from fanout.models.target import RunTarget
-from fanout.models.trail_entry import TrailEntry
+from fanout.models.events import Event, InboundEvent, Notification, Subscription
+from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, LaneState, MediaUpload, Tally
+from fanout.models.run import PauseReason, Run, RunTarget
+from fanout.models.trail import TrailEntry
 
 __all__ = [
     "Activity",

@@ -1,4 +1,6 @@
-"""One firing of a reminder: its frozen parts, its window, its counters and its status."""
+"""One firing of a reminder (run), and one recipient in it (run target): the row that says whether that delivery
+happened.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,21 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Q, Value
+from django.db.models.lookups import IsNull
 
 from accounts.actions import Action
+from accounts.channels.registry import channel
 from accounts.models import Account, Owned
-from reminders.models import Reminder
+from reminders.models import Recipient, Reminder
 from reminders.window import Window
+
+#: The order in which a lane takes its runs, for the ORM: first a test, whose author waits for it, then Message 2.
+LANE_ORDER = ("-is_test", IsNull(F("answers"), True), "scheduled_for", "pk")
+
+
+def lane_order(run: str) -> str:
+    """Return LANE_ORDER as SQL, for a run with this alias."""
+    return f"NOT {run}.is_test, {run}.answers_id IS NULL, {run}.scheduled_for, {run}.id"
 
 
 class PauseReason(models.TextChoices):
@@ -27,19 +39,19 @@ class PauseReason(models.TextChoices):
 
 
 def in_sql(statuses: Iterable[str]) -> str:
-    """The statuses as SQL writes them after IN."""
+    """Return the statuses as SQL writes them after IN."""
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
 def window_of(run: Mapping[str, Any]) -> Window:
-    """The hours that were frozen into a run; on the day of `window_closes_at` at least until then."""
+    """Return the hours that were frozen into a run; on the day of `window_closes_at` at least until then."""
     hours = run["window_start_hour"], run["window_end_hour"]
     return Window(run["timezone"], *hours, widened_to=run["window_closes_at"])
 
 
 class Run(Owned):
     class Status(models.TextChoices):
-        # Of many targets: they are being copied into it, in chunks.
+        # Many targets are being copied into it, in chunks.
         PREPARING = "preparing", "being prepared"
         QUEUED = "queued"
         RUNNING = "running"
@@ -53,9 +65,9 @@ class Run(Owned):
 
     #: a lane may send for it
     LIVE = (Status.QUEUED, Status.RUNNING, Status.WAITING)
-    #: the same, or will be once its targets are copied
+    #: live, or live once its targets are copied
     UNDER_WAY = (*LIVE, Status.PREPARING)
-    #: what it owes is still to be sent, now or when it is resumed
+    #: something is still to be sent, now or when it is resumed
     UNFINISHED = (*LIVE, Status.PAUSED)
     FINISHED = (Status.SUCCESS, Status.PARTIAL, Status.FAILED, Status.SKIPPED, Status.CANCELED)
 
@@ -80,8 +92,8 @@ class Run(Owned):
     waiting_why = models.CharField(max_length=300, blank=True)
     resume_at = models.DateTimeField(null=True, blank=True)
 
-    # What became of the plan, by account: the plan's first open moment, where that has moved to (null: nobody knows)
-    # and why. With the run and not with its targets: a run may have a million of them. See fanout.plans.plan.
+    # Changes of the plan, by account: the plan's first open moment, where that has moved to (null: unknown) and why.
+    # Stored with the run, not with its targets: there may be a million of them. See fanout.plans.plan.
     slips = models.JSONField(default=dict)
 
     # Frozen when the run is made.
@@ -97,14 +109,14 @@ class Run(Owned):
     urgency = models.CharField(
         max_length=8, choices=Reminder.Urgency, default=Reminder.Urgency.MEDIUM, db_default="medium"
     )
-    # Message 2, for who replies within a day: its parts are frozen with Message 1. It goes out in a run of its own,
-    # which answers this one: made with the first reply, and sent ahead of the account's other work.
+    # Message 2, for people who reply within a day: its parts are frozen with Message 1. It goes out in a run of its
+    # own, which answers this one: made with the first reply, and sent ahead of the account's other work.
     reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
-    # One message to whoever wrote the reminder, who waits for it: ahead of everything else.
+    # One message to the reminder's author, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
-    # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
+    # Counters, kept by a trigger on fanout_runtarget; nothing else writes them.
     total = models.PositiveIntegerField(default=0)
     pending = models.PositiveIntegerField(default=0)
     sending = models.PositiveIntegerField(default=0)
@@ -177,11 +189,96 @@ class Run(Owned):
 
     @property
     def window_opens_at(self) -> datetime:
-        """The opening that belongs to `window_closes_at`."""
+        """Return the opening that belongs to `window_closes_at`."""
         return self.window.opened_before(self.window_closes_at)
 
     def facts(self) -> dict[str, Any]:
-        """What the texts ask for: the columns, and the channel of its accounts, where that is one."""
+        """Return the columns, and the channel of its accounts if they share one, for the texts."""
         others = Account.objects.filter(pk__in={*self.lanes} - {self.account_id})
         channels = {self.account.channel, *(others.values_list("channel", flat=True) if self.lanes[1:] else ())}
         return vars(self) | {"channel": channels.pop() if len(channels) == 1 else ""}
+
+
+class RunTarget(models.Model):
+    """One recipient in one run."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        SENDING = "sending"
+        SENT = "sent"
+        FAILED = "failed"
+        SKIPPED = "skipped"
+        UNCONFIRMED = "unconfirmed"
+
+    # The foreign keys have no index of their own: every delivery updates every index of this table twice, and
+    # those in Meta serve the same look-ups.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="targets", db_index=False)
+    # Which lane sends it: the run's account unless it was offloaded or planned onto another. Triggers do the work of
+    # the constraint (migration 0002): without an index it would read this table for every account that is deleted.
+    account = models.ForeignKey(
+        Account, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    recipient = models.ForeignKey(Recipient, on_delete=models.PROTECT, related_name="run_targets", db_index=False)
+    position = models.PositiveIntegerField()
+    address = models.CharField(max_length=254)
+    status = models.CharField(max_length=12, choices=Status, default=Status.PENDING)
+    parts_sent = models.PositiveSmallIntegerField(default=0)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(null=True, blank=True)
+    planned_at = models.DateTimeField(null=True, blank=True)
+
+    # Values of its placeholders, frozen when the run was made; null where the parts have none.
+    values = models.JSONField(null=True, blank=True)
+    # Message 2 is not sent at or after this moment: a day after the reply it is too late.
+    expires_at = models.DateTimeField(null=True, blank=True)
+
+    # The claim: which lane epoch took it, and when. A late result is accepted when the epoch fits.
+    claim_epoch = models.BigIntegerField(default=0)
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True)
+    latency_ms = models.PositiveIntegerField(null=True, blank=True)
+    provider_id = models.CharField(max_length=200, blank=True)
+    # An earlier attempt at the current part had no answer: it may have gone out, so no other account may send it.
+    in_doubt = models.BooleanField(default=False, db_default=False)
+    # When an operator had it sent again: earlier sends do not count any more.
+    reopened_at = models.DateTimeField(null=True, blank=True)
+    error_kind = models.CharField(max_length=24, blank=True)
+    error = models.CharField(max_length=500, blank=True)
+
+    # The provider's receipts, and the person's first reply.
+    delivered_at = models.DateTimeField(null=True, blank=True)
+    read_at = models.DateTimeField(null=True, blank=True)
+    replied_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["position", "id"]
+        indexes = [
+            # the lane fetches the next pending targets of a run
+            models.Index(fields=["run", "account", "position"], name="target_pending", condition=Q(status="pending")),
+            # rescue, caps and the unconfirmed list: what may have gone out without a settled answer
+            models.Index(
+                fields=["account", "claimed_at"],
+                name="target_open",
+                condition=Q(status__in=["sending", "unconfirmed"]),
+            ),
+            # receipts name a message as its provider does
+            models.Index(fields=["provider_id"], name="target_provider_id", condition=~Q(provider_id="")),
+            # the run page's filtered target lists
+            models.Index(fields=["run", "status", "position"], name="target_run_status"),
+        ]
+        constraints = [
+            # recipient first: its history and its erasure use this index too
+            models.UniqueConstraint(fields=["recipient", "run"], name="target_once_per_run"),
+            models.CheckConstraint(
+                condition=Q(status__in=["pending", "sending", "sent", "failed", "skipped", "unconfirmed"]),
+                name="target_status_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.address} in run {self.run_id}"
+
+    @property
+    def action(self) -> str:
+        """Return the action that its account's provider counts it as."""
+        return channel(self.account.channel).counts(self.run.action)

@@ -18,12 +18,12 @@ from django.db.models import Q
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import caps
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import carry_out, execute
+from fanout.database import carry_out, execute
+from fanout.lanes import account_limits
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, Run, RunTarget
 from fanout.plans.plan import PLANNED_AT
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.runs import transitions
 from fanout.runs.corrections import plan_anew
 from fanout.runs.transitions import JUDGED, LIVE, VERDICT
@@ -205,9 +205,9 @@ def over_cap(since: datetime, now: datetime) -> list[Violation]:
     accounts, changed = Account.objects.in_bulk(), _caps_changed()
     violations = []
     for pk, action, day, sent in _rows(SENT_BY_DAY, [since]):
-        account, cap = accounts[pk], caps.cap_on(accounts[pk], action, day).limit
+        account, cap = accounts[pk], account_limits.cap_on(accounts[pk], action, day).limit
         today = day == local_date(account.timezone, now)
-        used = caps.used_today(account, action, now) if today and cap is not None else sent
+        used = account_limits.used_today(account, action, now) if today and cap is not None else sent
         if cap is not None and used > cap and (today or day > changed.get(pk, date.min)):
             text = f"{account.label}: {used} × {action} on {day}, and the cap is {cap}."
             violations.append(Violation("cap", f"account {pk}", text, False))
@@ -244,10 +244,10 @@ def over_plan(since: datetime, now: datetime) -> list[Violation]:
 
 
 def _over_plan(account: Account, action: str, day: date, planned: int, now: datetime) -> Violation | None:
-    cap = caps.cap_on(account, action, day).limit
+    cap = account_limits.cap_on(account, action, day).limit
     if cap is None:
         return None
-    used = caps.used_today(account, action, now) if day == local_date(account.timezone, now) else 0
+    used = account_limits.used_today(account, action, now) if day == local_date(account.timezone, now) else 0
     if planned + used <= cap:
         return None
     sent = f" besides {used} sent" if used else ""
@@ -322,7 +322,7 @@ def sleeping(since: datetime, now: datetime) -> list[Violation]:
 
 
 def wake(violations: list[Violation], now: datetime) -> None:
-    poke({account for violation in violations for account in violation.key}, now)
+    wake_lanes({account for violation in violations for account in violation.key}, now)
 
 
 WRONG_VERDICT = f"""

@@ -25,13 +25,14 @@ from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
 from config.web import FURTHER_CONNECTIONS
+from fanout.database import conninfo
 from fanout.engine import sql
 from fanout.engine.batch import recording
-from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
-from fanout.engine.rescue import as_sent
+from fanout.engine.closing import as_sent
+from fanout.engine.connection import AsyncLink, ProxyRefused
 from fanout.inbound import worker as inbound_hearing
 from fanout.models import ClusterBeat, InboundEvent, LaneState
-from fanout.models.inbound_event import RECEIPT
+from fanout.models.events import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS

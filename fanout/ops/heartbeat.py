@@ -29,10 +29,11 @@ from django_q.signals import pre_execute
 from django_q.status import Stat
 from django_q.tasks import async_task
 
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import Row, add_event, carry_out, execute
-from fanout.lanes.telling import tell
+from fanout.database import Row, carry_out, execute
+from fanout.lanes.telling import add_event, tell
+from fanout.lanes.wake import wake_lanes
 from fanout.models import ClusterBeat, Driver, Event
+from fanout.models.run import lane_order
 from fanout.rules.liveness import (
     CLUSTER_BEATS_EVERY,
     CLUSTER_SILENT_AFTER,
@@ -196,12 +197,11 @@ SHOULD_SEND = f"""(r.status = 'running' AND r.started_at < %(before)s
                  OR r.status = 'waiting' AND r.waiting_until < %(before)s)"""
 
 # A recipient for whom an earlier run of the lane has something pending, such as a retry, comes first (sql.TARGETS).
-RUN_ORDER = "(NOT {0}.is_test, {0}.answers_id IS NULL, {0}.scheduled_for, {0}.id)"
 OWED_FIRST = f"""EXISTS (
                  SELECT FROM fanout_run b JOIN fanout_runtarget e ON e.run_id = b.id AND e.recipient_id = t.recipient_id
                   WHERE e.status IN ('pending', 'sending') AND b.id <> r.id
                     AND (b.id = r.answers_id OR (b.status IN {LIVE} AND b.lanes @> ARRAY[l.account_id]
-                                                 AND {RUN_ORDER.format("b")} < {RUN_ORDER.format("r")})))"""
+                                                 AND ({lane_order("b")}) < ({lane_order("r")}))))"""
 
 # Not parked, nothing claimed or recorded for a while, not waiting, and with something that may be sent.
 STALLED = f"""
@@ -238,7 +238,7 @@ def _free_lane(row: Row, now: datetime) -> None:
     recent = Event.objects.filter(account=account, verb=STALLED_VERB, at__gte=now - TELL_AGAIN_AFTER)
     with transaction.atomic():
         execute(FENCE_LANE, {"account": account})
-        poke([account], now)
+        wake_lanes([account], now)
         if recent.exists():
             return
         cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried again"

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from accounts.inputs import counted
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from reminders import suppressions, targets
 from reminders.imports import Entry
 

@@ -22,7 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import backpressure, caps
+from fanout.lanes import account_limits
 from fanout.models import Run, Tally
 from fanout.models.run import in_sql
 from fanout.runs.transitions import UNFINISHED
@@ -194,7 +194,7 @@ def _caps(now: datetime) -> Iterator[Metric]:
     used, cap = [], []
     for account, action, limit in _capped(now):
         values = (account.pk, account.label, account.channel, action)
-        used.append((values, float(caps.used_today(account, action, now))))
+        used.append((values, float(account_limits.used_today(account, action, now))))
         cap.append((values, float(limit)))
     yield _gauge("cap_used", "Messages that count against today's cap.", labels, used)
     yield _gauge("cap_limit", "Today's cap.", labels, cap)
@@ -204,7 +204,7 @@ def _capped(now: datetime) -> Iterator[tuple[Account, str, int]]:
     busy = Account.objects.filter(lane__last_claim_at__gte=now - timedelta(days=1)).order_by("pk")[:CAPS_SHOWN]
     for account in busy:
         for action in channel(account.channel).actions:
-            limit = caps.cap_today(account, action, now).limit
+            limit = account_limits.cap_today(account, action, now).limit
             if limit is not None:
                 yield account, action, limit
 
@@ -243,19 +243,19 @@ SELECT DISTINCT a.id, a.label, a.channel FROM fanout_run r JOIN accounts_account
 
 def _follow_ups(now: datetime) -> Iterator[Metric]:
     """Left out rather than slow: hundreds of full queues take a moment to count."""
-    limits = backpressure.queue_limits()
+    limits = account_limits.queue_limits()
     try:
         with transaction.atomic():
             _limit_time(SCAN_MS)
             accounts = {row[0]: row for row in _rows(FOLLOWING_UP)}
-            queued = backpressure.queued(accounts, limits.full) if accounts else {}
+            queued = account_limits.queued(accounts, limits.full) if accounts else {}
     except DatabaseError:
         return
     sizes = [(accounts[pk], n) for pk, n in sorted(queued.items())]
     yield _gauge("follow_up_queue", "Follow-ups that wait in an account's queue.", ACCOUNT, sizes)
     shares = [(account, n / limits.full) for account, n in sizes]
     yield _gauge("follow_up_queue_share", "The same as a share of BOT_QUEUE_MAX.", ACCOUNT, shares)
-    pressed = [(account, float(limits.pressed(n))) for account, n in sizes]
+    pressed = [(account, float(limits.above_threshold(n))) for account, n in sizes]
     yield _gauge("backpressure", "1 where more follow-ups wait than BOT_BACKPRESSURE_THRESHOLD.", ACCOUNT, pressed)
 
 

@@ -19,15 +19,16 @@ from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
 from accounts.channels.registry import transport_for
+from fanout.database import conninfo
 from fanout.engine import sql
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
+from fanout.engine.connection import AsyncLink, by_key, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import worker
-from fanout.lanes import proof
-from fanout.lanes.poke import wake_after_clock_change
+from fanout.lanes import accounts
+from fanout.lanes.wake import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
@@ -200,7 +201,7 @@ STEPS: tuple[Step, ...] = (
     message_2.skip_expired,
     wake_sleeping,
     heartbeat.free_stalled,
-    proof.note_deliveries,
+    accounts.note_deliveries,
 )
 
 

@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.new_chats import extrapolate, new_among, new_in_reminders
+from fanout.lanes.new_chats import new_among, new_in_reminders, scaled_to_all
 from fanout.models import Run
 from fanout.plans.outlook import (
     BUDGET,
@@ -50,7 +50,7 @@ from fanout.plans.queue import (
     starts_at,
     work_by_account,
 )
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from reminders.models import Recipient, Reminder
 from reminders.moments import about, closing_time, two_clocks, wall_clock
 from reminders.targets import count_kinds, shares
@@ -366,7 +366,7 @@ def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime)
     if not snapshot.new_chats.limited(now):
         return (moved,)
     persons = targets.filter(recipient__kind=PERSON)
-    return moved.split(extrapolate(new_among(persons, account.pk), persons.count()))
+    return moved.split(scaled_to_all(new_among(persons, account.pk), persons.count()))
 
 
 def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:

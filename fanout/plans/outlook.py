@@ -27,7 +27,7 @@ from fanout.plans.projection import (
     projected_limits,
     whose_turn,
 )
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.rules.new_chats import wait_for_new_chats
 from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from accounts.channels.registry import channel
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.rules.new_chats import NO_LIMIT, NewChats
 from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds

@@ -18,12 +18,12 @@ from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, Que
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
-from fanout.lanes import backpressure, caps, new_chats
-from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
+from fanout.lanes import account_limits, new_chats
+from fanout.lanes.account_limits import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
 from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Work
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
 from reminders.targets import count_kinds, shares
@@ -89,7 +89,7 @@ def _snapshot(account: Account, lane: LaneState | None) -> AccountSnapshot:
         state=state,
         concurrency=int(effective["group_concurrency"]),
         jitter=part_jitter(effective),
-        pressed_above=backpressure.queue_limits().threshold,
+        pressed_above=account_limits.queue_limits().threshold,
     )
 
 
@@ -104,10 +104,10 @@ def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, Dai
     """Return the cap of every action that each account's channel counts, with what is used of it today."""
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
     pairs = [(a, str(action)) for a in accounts for action in channel(a.channel).actions]
-    on = {(a.pk, action): caps.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
+    on = {(a.pk, action): account_limits.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
     capped = [(a, action) for a, action in pairs if on[a.pk, action](local_date(a.timezone, now)).limit is not None]
-    used = caps.used_on(
-        [caps.day_of(a.pk, a.channel, action, local_day_bounds(a.timezone, now)) for a, action in capped]
+    used = account_limits.used_on(
+        [account_limits.day_of(a.pk, a.channel, action, local_day_bounds(a.timezone, now)) for a, action in capped]
     )
     limits: dict[int, dict[str, DailyCap]] = {a.pk: {} for a in accounts}
     for pk, action in on:
@@ -116,7 +116,7 @@ def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, Dai
     return limits
 
 
-def _limits(cap_on: caps.CapsByDay) -> CapOn:
+def _limits(cap_on: account_limits.CapsByDay) -> CapOn:
     return lambda day: cap_on(day).limit
 
 
@@ -163,7 +163,7 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     for run_id, account_id in open_targets | uncopied_targets:
         targets, had = open_targets.get((run_id, account_id), (0, 0))
         more, more_new = uncopied_targets.get((run_id, account_id), (0, 0))
-        first = new_chats.extrapolate(new.get((run_id, account_id), 0), targets)
+        first = new_chats.scaled_to_all(new.get((run_id, account_id), 0), targets)
         run = runs[run_id]
         queued = queued_for(run, work_left(run, targets + more, had), starts_at(run))
         queues.setdefault(account_id, []).extend(queued.split(first + more_new))
@@ -198,7 +198,7 @@ def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, 
     """Return how many new chats an account begins, where `new` of the persons are new to it and others share them."""
     persons = kinds.get(PERSON, 0)
     mine = shares({PERSON: persons}, senders)[senders.index(account)]
-    return math.ceil(new_chats.extrapolate(new, persons) * mine / persons) if mine else 0
+    return math.ceil(new_chats.scaled_to_all(new, persons) * mine / persons) if mine else 0
 
 
 ByLane = Mapping[tuple[int, int], int]  # targets by run and account
@@ -208,7 +208,7 @@ def new_chats_left(left: ByLane, snapshots: Mapping[int, AccountSnapshot], now: 
     """Count the new chats among the targets that are left, only where those have limits."""
     limited = [(run, pk) for run, pk in left if pk in snapshots and snapshots[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
-    return {pair: new_chats.extrapolate(new, left[pair]) for pair, new in counted.items()}
+    return {pair: new_chats.scaled_to_all(new, left[pair]) for pair, new in counted.items()}
 
 
 def uncopied(run: Run) -> QuerySet[ReminderTarget]:

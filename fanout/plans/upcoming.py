@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from django.db.models import Count, QuerySet
 
 from accounts.models import Account
+from fanout.lanes.account_limits import business_hours
 from fanout.lanes.new_chats import new_in_reminders
-from fanout.lanes.settings import business_hours
 from fanout.plans.outlook import RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, lane_order, new_share
-from fanout.rules.caps import local_date
+from fanout.rules.gates import local_date
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.targets import shares

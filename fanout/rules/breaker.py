@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 SENT, ERROR, BOUNCE, LIMITED, UNREACHABLE = ".", "e", "b", "r", "n"
 FAILURES = ERROR + BOUNCE
-JUDGED = SENT + FAILURES  # a provider that wants more time, or that nobody could reach, has not failed anyone
+JUDGED = SENT + FAILURES  # being asked to wait, or not reaching the provider, is no failure of a recipient
 SAMPLE_SIZE = 50
 MINIMUM_SAMPLE = 20  # below it a rate says nothing
-LAST_OUTCOMES, MOST_SOFT = 5, 3  # of one address: so many soft bounces among so many outcomes are one too many
+LAST_OUTCOMES, MOST_SOFT = 5, 3  # of one address: 3 soft bounces among its last 5 outcomes are too many
 MOST_UNREACHABLE = 6  # in a row: an outage of hours must not push the outcomes out of the sample
 
 
@@ -24,18 +24,18 @@ def add(sample: str, letter: str) -> str:
 
 
 def judged(sample: str) -> int:
-    """How many outcomes the rates are taken of."""
+    """Return how many outcomes the rates are computed from."""
     return len(sample) - sample.count(LIMITED) - sample.count(UNREACHABLE)
 
 
 def error_rate(sample: str, minimum: int = 1) -> float:
-    """Failed ÷ (sent + failed); nothing below the minimum."""
+    """Return failed ÷ (sent + failed); 0 below the minimum."""
     total = judged(sample)
     return 1 - sample.count(SENT) / total if total >= minimum else 0.0
 
 
 def slowdown_rate(sample: str) -> float:
-    """The error rate for the slow-down: it speaks only from a minimum sample on."""
+    """Return the error rate for the slow-down, which needs a minimum sample."""
     return error_rate(sample, MINIMUM_SAMPLE)
 
 
@@ -44,23 +44,23 @@ def trips(sample: str, threshold: float) -> bool:
 
 
 def bounces(sample: str, threshold: float) -> str:
-    """Why the account must pause, in words; nothing while it may go on."""
+    """Return why the account must pause, in words; empty: it may go on."""
     bounced = sample.count(BOUNCE)
     return too_many_bounces(bounced, judged(sample), threshold) if bounced else ""
 
 
 def too_many_bounces(bounced: int, sends: int, threshold: float) -> str:
-    """The same for any number of sends: the last ones of a lane, or an account's day."""
+    """Return the same for any number of sends: the last ones of a lane, or an account's day."""
     if sends < MINIMUM_SAMPLE or bounced / sends <= threshold:
         return ""
     return f"bounce rate {bounced / sends:.0%}: {bounced} of {sends} messages came back"
 
 
 def worn_out(soft: Sequence[bool]) -> bool:
-    """Whether an address has bounced softly too often. `soft`: its outcomes, newest first."""
+    """Return whether an address has bounced softly too often. `soft`: its outcomes, newest first."""
     return sum(soft[:LAST_OUTCOMES]) >= MOST_SOFT
 
 
 def failing(sample: str) -> int:
-    """How many of the newest outcomes in a row were not a delivery."""
+    """Return how many of the newest outcomes in a row were not a delivery."""
     return len(sample) - len(sample.rstrip(ERROR + BOUNCE + LIMITED + UNREACHABLE))

@@ -1,6 +1,6 @@
-"""Who may get a follow-up, and what a person's state is after an attempt, a reply or the end of a cooldown. Pure.
+"""The rules of follow-ups: who may get one, and a person's state after an attempt, a reply or a cooldown. Pure.
 
-Attempts are follow-ups that went out and had no reply, whoever sent them. `MAY_GET` and `COUNT` in
+Attempts are follow-ups that went out and had no reply, from any account. `MAY_GET` in `fanout.engine.sql`, `COUNTED` in
 `fanout.runs.follow_ups` and `END_WAITING` in `fanout.inbound.replies` say the same in SQL; tests compare them.
 """
 
@@ -25,7 +25,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What follow-ups know of a person: columns of Recipient, the same for every recipient with that address."""
+    """A person as follow-ups see it: columns of Recipient, the same for every recipient with that address."""
 
     status: str = "active"
     follow_up_attempts: int = 0
@@ -36,12 +36,12 @@ class Person:
     limited: bool = False
 
 
-#: of whom nothing is known
+#: a person of whom nothing is known
 ANYBODY = Person()
 
 
 def refusal(person: Person, follow_up: bool, limits: Limits, now: datetime) -> str:
-    """Why this person gets nothing now; empty: nothing is in the way."""
+    """Return why this person gets nothing now; empty: nothing is in the way."""
     if person.status in Recipient.GETS_NOTHING:
         return person.status
     if not follow_up:
@@ -58,12 +58,12 @@ def refusal(person: Person, follow_up: bool, limits: Limits, now: datetime) -> s
 
 
 def hours_left(until: datetime, now: datetime) -> int:
-    """Rounded up."""
+    """Return the hours until then, rounded up."""
     return math.ceil((until - now) / timedelta(hours=1))
 
 
 def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
-    """A follow-up went out at `at`. One that went out before the last reset is answered already, or forgotten."""
+    """Return the person after a follow-up went out at `at`. One that went out before the last reset does not count."""
     if person.attempts_reset_at is not None and at < person.attempts_reset_at:
         return person
     person = after_cooldown(person, at)
@@ -76,8 +76,8 @@ def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
 
 
 def under_lower_limit(person: Person, limits: Limits, now: datetime) -> Person:
-    """`BOT_FOLLOW_UP_MAX_ATTEMPTS` was lowered: whoever has had so many without a cooldown begins it now, or would be
-    refused for ever."""
+    """Return the person after `BOT_FOLLOW_UP_MAX_ATTEMPTS` was lowered: a person with so many attempts and no cooldown
+    begins it now, or would be refused for ever."""
     if person.follow_up_attempts < limits.attempts or person.cooldown_until is not None:
         return person
     person = replace(person, cooldown_until=now + limits.cooldown)
@@ -85,22 +85,22 @@ def under_lower_limit(person: Person, limits: Limits, now: datetime) -> Person:
 
 
 def after_cooldown(person: Person, now: datetime) -> Person:
-    """An expired cooldown clears itself."""
+    """Return the person without a cooldown that has expired."""
     if person.cooldown_until is None or person.cooldown_until > now:
         return person
     return _from_the_start(person, person.cooldown_until)
 
 
 def after_reply(person: Person, at: datetime) -> Person:
-    """The person wrote at `at`, after all attempts. The same reply again, or an earlier one that came late, changes
-    nothing."""
+    """Return the person after a reply at `at`, after all attempts. The same reply again, or an earlier one that came
+    late, changes nothing."""
     if person.replied_at is not None and at <= person.replied_at:
         return person
     return _from_the_start(replace(person, replied_at=at), max(at, person.attempts_reset_at or at))
 
 
 def _from_the_start(person: Person, at: datetime) -> Person:
-    """No attempts, no cooldown, and active again where only the limit had said otherwise."""
+    """Return the person without attempts and cooldown, and active where only the limit had said otherwise."""
     status = "active" if person.limited and person.status == "not_interested" else person.status
     return replace(
         person, status=status, follow_up_attempts=0, attempts_reset_at=at, cooldown_until=None, limited=False
@@ -117,20 +117,20 @@ class QueueLimits:
     threshold: int = 200
     full: int = 5_000
 
-    def pressed(self, queued: int) -> bool:
+    def above_threshold(self, queued: int) -> bool:
         return queued > self.threshold
 
 
 def not_admitted(queued: int, urgency: str, limits: QueueLimits) -> str:
-    """Why one more follow-up may not join the account's queue of so many; empty: it may."""
+    """Return why one more follow-up may not join the account's queue of this length; empty: it may."""
     if queued >= limits.full:
         return f"queue_full_{limits.full}"
-    if limits.pressed(queued) and urgency != URGENT:
+    if limits.above_threshold(queued) and urgency != URGENT:
         return f"backpressure_{limits.threshold}"
     return ""
 
 
 def without_number(reason: str) -> str:
-    """`cooldown_active_12h` → `cooldown_active`: what is counted together."""
+    """Return the reason without its number, to be counted: `cooldown_active_12h` → `cooldown_active`."""
     head, _, tail = reason.rpartition("_")
     return head if tail.removesuffix("h").isdecimal() else reason

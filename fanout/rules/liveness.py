@@ -1,6 +1,6 @@
-"""After how long a driver or a cluster counts as silent, and what follows from it. Pure.
+"""Time limits after which a driver, cluster or bridge counts as silent, and what follows. Pure.
 
-Shortest first: what does no harm when it was wrong comes early, what ends a process comes last.
+Shortest first: harmless reactions come early, those that end a process come last.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ CLUSTER_BEATS_EVERY = timedelta(seconds=2)
 
 # --- drivers, which beat every second ---------------------------------------------------------------------
 
-#: Another driver is enqueued for the slot, at once where its database session is gone. A mistake costs one task: the
-#: slot's lock sends the second one home.
+#: Another driver is enqueued for the slot, at once where its database session is gone. A mistake costs one task: a
+#: second driver exits because the slot lock is taken.
 REPLACE_DRIVER_AFTER = timedelta(seconds=4)
-#: People are told that it does not send, and its database session is ended, so that others get its locks. It beats
-#: while it hands over, and a slow commit takes a few seconds: a driver that is only slow must not lose its lanes.
+#: Operators are told that it does not send, and its database session is ended, so that others get its locks. It beats
+#: while it hands over, and a slow commit takes a few seconds: a slow driver must not lose its lanes.
 DRIVER_SILENT_AFTER = timedelta(seconds=10)
 
-#: A call takes at most 12 s, and its result is stored with the next commit. What is in flight for longer was answered,
+#: A call takes at most 12 s, and its result is stored with the next commit. A target in flight for longer was answered,
 #: and the database does not take the answer: the account sends nothing until it does.
 RESULT_OVERDUE_AFTER = timedelta(seconds=30)
 
 # --- clusters, which beat every two seconds ---------------------------------------------------------------
 
-#: Without any task for so long, a ping is sent through the queue: a worker that takes it proves that they work.
+#: After so long without any task, a ping is sent through the queue: a worker that takes it proves that they work.
 PING_AFTER = timedelta(seconds=15)
 #: Probes, dashboard and doctor call the cluster dead. Before the supervisor acts, so that its restart is announced.
 CLUSTER_SILENT_AFTER = timedelta(seconds=15)
@@ -42,7 +42,7 @@ WORKERS_SILENT_AFTER = timedelta(seconds=160)
 # --- bridges, which beat every two seconds from their event loop -------------------------------------------
 
 BRIDGE_BEATS_EVERY = timedelta(seconds=2)
-#: The supervisor starts it anew. Sends that were under way are in doubt then, so a loop that is only slow gets longer.
+#: The supervisor starts it anew. Sends under way become unconfirmed, so a slow loop gets more time.
 RESTART_BRIDGE_AFTER = timedelta(seconds=30)
 
 

@@ -1,5 +1,5 @@
-"""What a message is called. The name carries a keyed hash, so that a report which names a target is about a message
-that really went out: target numbers can be guessed, the hash cannot."""
+"""Message ids. An id carries a keyed hash, so that a report which names a target is about a message that really went
+out: target numbers can be guessed, the hash cannot."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Named(NamedTuple):
 
 
 def message_id(target_id: int, part: int) -> str:
-    """The same for every try at the same part, so that a receiver can recognise a repeat."""
+    """Return a part's message id, the same for every attempt, so that a receiver can recognise a repeat."""
     return _with_hash(settings.SECRET_KEY, target_id, part)
 
 
 def named_in(text: str) -> Named | None:
-    """The target and part that a message id of ours names, bare or as a mail header has it. None: there is none, or its
+    """Return the target and part that a message id of ours names, bare or in a mail header. None: there is none, or its
     hash is wrong."""
     for match in OURS.finditer(text):
         named = Named(int(match[1]), int(match[2]))
@@ -37,12 +37,12 @@ def named_in(text: str) -> Named | None:
 
 
 def _secrets() -> list[str]:
-    """With those of before: a bounce may come days after the mail."""
+    """Return the key and its predecessors: a bounce may come days after the mail."""
     return [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 
 
 def _with_hash(secret: str, target_id: int, part: int) -> str:
-    """With BLAKE2, which takes a key by itself: about 1 µs per message, a third of an HMAC."""
+    """Return the id with its hash, by BLAKE2 with a key: about 1 µs per message, a third of an HMAC."""
     name = f"crier-{target_id}-{part}"
     return f"{name}-{hashlib.blake2s(name.encode(), key=_key(secret), digest_size=HASH_BYTES).hexdigest()}"
 

@@ -1,4 +1,4 @@
-"""May an account write to somebody it has not talked to yet? Pure.
+"""The rules of new chats: may an account write to a person it has not talked to yet? Pure.
 
 Providers watch for accounts that approach many strangers. An account has a daily budget of new chats; and when the
 provider refuses one, all new chats are held for a while. Groups and known chats go on.
@@ -31,16 +31,16 @@ NO_HOLD = NewChatHold()
 
 @dataclass(frozen=True, slots=True)
 class NewChats:
-    """What an account may begin: its hold, its budget per day (None: no limit) and how much of that is used."""
+    """An account's new chats: its hold, its budget per day (None: no limit) and how much of that is used."""
 
     hold: NewChatHold = NO_HOLD
     budget: int | None = None
     begun: int = 0
-    # When the account's calendar day ends, and the budget is fresh again.
+    # When the account's calendar day ends and a new budget begins.
     day_ends_at: datetime | None = None
 
     def limited(self, now: datetime) -> bool:
-        """Whether it matters who is a new chat."""
+        """Return whether new chats are limited at all."""
         return self.budget is not None or self.hold.lasts(now)
 
     def begin(self, chats: int) -> NewChats:
@@ -51,7 +51,7 @@ NO_LIMIT = NewChats()
 
 
 def wait_for_new_chats(chats: NewChats, now: datetime) -> Wait | None:
-    """When the next new chat may begin, and what it waits for; None: nothing."""
+    """Return when the next new chat may begin, and why not now; None: it may."""
     if chats.hold.lasts(now):
         assert chats.hold.until is not None
         return Wait(chats.hold.until, f"No new chats for now: {chats.hold.why}")
@@ -61,29 +61,30 @@ def wait_for_new_chats(chats: NewChats, now: datetime) -> Wait | None:
 
 
 def may_begin(chats: NewChats, under_way: int, now: datetime) -> bool:
-    """Whether one more may begin. After a refusal one at a time, until one has gone through."""
+    """Return whether one more may begin. After a refusal one at a time, until one has gone through."""
     if chats.hold.refusals and under_way:
         return False
     return wait_for_new_chats(chats, now) is None
 
 
 def refused(hold: NewChatHold, seconds: float, why: str, now: datetime) -> NewChatHold:
-    """The hold after a refusal: twice as long with each in a row. Those that were under way together count as one."""
+    """Return the hold after a refusal: twice as long with each in a row. Refusals of chats under way together count as
+    one."""
     if hold.lasts(now):
         return hold
     refusals = hold.refusals + 1
-    # No more doublings than lead to the longest hold: a float has an end.
+    # No more doublings than lead to the longest hold: floats overflow.
     length = min(seconds * 2 ** min(refusals - 1, 20), LONGEST_HOLD)
     return NewChatHold(now + timedelta(seconds=length), why, refusals)
 
 
 def went_through(hold: NewChatHold, now: datetime) -> NewChatHold:
-    """The hold after a new chat that the provider took: one that lasts stays, and the refusals are forgotten."""
+    """Return the hold after a new chat went through: a current hold stays, and the refusals are forgotten."""
     return hold if hold.lasts(now) else replace(hold, refusals=0)
 
 
 def later(one: NewChatHold, other: NewChatHold) -> NewChatHold:
-    """Of the hold that a lane has in memory and the stored one: the one that ends later."""
+    """Return the hold that ends later, of the lane's in memory and the stored one."""
     if one.until is None or (other.until is not None and other.until > one.until):
         return other
     return one

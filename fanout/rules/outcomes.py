@@ -1,4 +1,4 @@
-"""What a provider's answer means for the target, the lane and the account. Pure."""
+"""Decide what a provider's answer means for the target, the lane and the account. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ RATE_LIMIT_HOLD = 60.0  # or the provider's Retry-After, whichever is longer
 OFFLINE_HOLD = 20.0  # a gateway whose device is offline
 NETWORK_HOLD_MAX = 60.0
 NEW_CHAT_HOLD = 3600.0
-LONGEST_HOLD = 86_400.0  # whatever a provider asks for: an operator must be able to see an end of it
-SHORTEST_BAN = 600.0  # clocks differ: a ban that ended a second ago by ours is still one by the provider's
+LONGEST_HOLD = 86_400.0  # even if a provider asks for more: operators must see an end of it
+SHORTEST_BAN = 600.0  # clocks differ: a ban that is over by ours may last by the provider's
 
-#: a channel's own delays before each further try; empty: doubling from the account's base
+#: a channel's own delays before each retry; empty: doubling from the account's base
 Delays = tuple[float, ...]
 
 RECIPIENT_KINDS = {Kind.HARD_BOUNCE, Kind.RECIPIENT_GONE, Kind.CONTENT_REJECTED}
-#: The account's trouble, or its provider's: they say nothing about the recipient.
+#: Trouble of the account or its provider: it says nothing about the recipient.
 ACCOUNT_KINDS = {
     Kind.AUTH,
     Kind.BANNED,
@@ -45,7 +45,7 @@ class Consequence:
     """`status` is the target's next state; `sent` means this part is done."""
 
     status: str
-    letter: str | None = None  # into the lane's sample; None: says nothing about the recipients
+    letter: str | None = None  # for the lane's sample; None: not counted
     retry_at: datetime | None = None
     spends_attempt: bool = True
     hold_until: datetime | None = None
@@ -62,7 +62,8 @@ DELIVERED = Consequence("sent", breaker.SENT)
 def consequence(
     outcome: Outcome, *, retries: Delays, attempts: int, base: float, sample: str, repeatable: bool, now: datetime
 ) -> Consequence:
-    """`attempts` counts the one just made; `sample` is the lane's before this outcome."""
+    """Return the consequence of an outcome. `attempts` counts the one just made; `sample` is the lane's before this
+    outcome."""
     if isinstance(outcome, Sent):
         return DELIVERED
     if isinstance(outcome, Unknown):
@@ -71,7 +72,7 @@ def consequence(
 
 
 def retry_delay(retries: Delays, attempts: int, base: float) -> float | None:
-    """Seconds until the next try after the n-th, or None when it was the last."""
+    """Return the seconds until the retry after the n-th attempt, or None after the last one."""
     if attempts > (len(retries) or MAX_RETRIES):
         return None
     return retries[attempts - 1] if retries else base * 2 ** (attempts - 1)
@@ -83,7 +84,7 @@ def _unknown(
     delay = retry_delay(retries, attempts, base) if repeatable else None
     if delay is None:
         return Consequence("unconfirmed", breaker.ERROR, kind="unknown", error=outcome.detail)
-    # The provider drops a second message with the same id, so asking again is safe.
+    # The provider drops a second message with the same id, so sending again is safe.
     retry_at = now + timedelta(seconds=delay)
     return Consequence("pending", breaker.ERROR, retry_at=retry_at, kind="unknown", error=outcome.detail)
 
@@ -95,7 +96,7 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
         letter = breaker.BOUNCE if kind == Kind.HARD_BOUNCE else breaker.ERROR
         return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **cause)
     if kind == Kind.NOT_WRITABLE:
-        # Nobody's failure: the group is left out, and the others go on at their pace.
+        # Not a failure: the group is left out, and the others go on at their pace.
         return Consequence("skipped", **cause)
     if kind in (Kind.AUTH, Kind.BANNED):
         reason = outcome.detail or kind.value
@@ -117,13 +118,13 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
 
 
 def _asked(outcome: NotSent) -> float:
-    """The seconds that the provider asked for, within reason; 0: it said nothing."""
+    """Return the seconds that the provider asked for, within limits; 0: none."""
     seconds = outcome.retry_after or 0.0
     return 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_HOLD)
 
 
 def ban_end(until: datetime | None, now: datetime) -> datetime | None:
-    """When a temporary ban may be over. None: an operator decides."""
+    """Return when a temporary ban may be over. None: an operator decides."""
     return max(until, now + timedelta(seconds=SHORTEST_BAN)) if until is not None else None
 
 
@@ -139,8 +140,8 @@ def _retry_or_fail(outcome: NotSent, retries: Delays, attempts: int, base: float
 def _unreachable(
     outcome: NotSent, retries: Delays, attempts: int, base: float, sample: str, now: datetime
 ) -> Consequence:
-    """The provider could not be reached. While nobody else gets through either, that is the account's
-    trouble: the lane backs off and the recipient keeps its attempts. While others do, it is this one's."""
+    """Return the consequence of a provider that could not be reached. While no other message gets through, it is the
+    account's trouble: the lane backs off and the recipient keeps its attempts. Otherwise it is this recipient's."""
     others_get_through = sample.endswith(breaker.SENT)
     if others_get_through:
         return _retry_or_fail(outcome, retries, attempts, base, now)

@@ -1,8 +1,8 @@
 """The timing of a lane's sends: token bucket, gap, batch pause, slow-down factor. Pure.
 
-The bucket is kept as GCRA: one timestamp (`tat`, the theoretical arrival time of the next message) says all
-there is to say about it, so it can be stored with the claim and read by whoever drives the lane next.
-In any 60 seconds at most rate + burst messages go out.
+The bucket is kept as GCRA: one timestamp, the theoretical arrival time of the next message, holds its whole state, so
+it can be stored with the claim and read by the next driver of the lane. In any 60 seconds at most rate + burst messages
+go out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEVER_LONGER_THAN = 10.0  # seconds: a slow-down stops here; an operator's own p
 SLOW = 1.5  # above the error threshold the delay grows by exactly half
 STEP_BACK = 0.01  # and falls back in these steps, one for every outcome
 NOTHING = timedelta(0)
-LONGER = (1.2, 1.4)  # under backpressure every wait between sends grows by a factor from this range
+BACKPRESSURE_FACTORS = (1.2, 1.4)  # under backpressure every wait between sends grows by a factor from this range
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +37,30 @@ class PaceSettings:
 class PaceState:
     """The pace as it is stored with a lane."""
 
-    tat: datetime | None = None
+    theoretical_arrival: datetime | None = None
     next_send_at: datetime | None = None
     batch_sent: int = 0
     slow_factor: float = 1.0
-    # What late calls have added to `tat` so far. Not stored: whoever takes the lane over has no call under way.
+    # What late calls have added to `theoretical_arrival` so far. Not stored: the next driver has no call under way.
     late: timedelta = NOTHING
 
 
 def slowed(base: float, factor: float) -> float:
-    """The delay under a slow-down: never beyond ten seconds, unless the operator chose more."""
+    """Return the delay under a slow-down: never beyond ten seconds, unless the operator chose more."""
     return max(base, min(base * factor, NEVER_LONGER_THAN)) if factor != 1.0 else base
 
 
 class Bucket:
-    """The pace in seconds since 1970, one message after the other. The plan walks many messages ahead with it; the
+    """The pace in seconds since 1970, one message after the other. The plan simulates many messages with it; the
     functions below take a single step of a stored pace."""
 
-    __slots__ = ("batch_sent", "factor", "interval", "next_send", "settings", "tat", "tolerance")
+    __slots__ = ("batch_sent", "factor", "interval", "next_send", "settings", "theoretical_arrival", "tolerance")
 
     def __init__(self, state: PaceState, settings: PaceSettings) -> None:
         self.settings = settings
         # 0: nothing was sent yet
-        self.tat = state.tat.timestamp() if state.tat is not None and settings.per_minute else 0.0
+        arrival = state.theoretical_arrival if settings.per_minute else None
+        self.theoretical_arrival = arrival.timestamp() if arrival is not None else 0.0
         self.next_send = state.next_send_at.timestamp() if state.next_send_at is not None else 0.0
         self.batch_sent = state.batch_sent
         self.slow_down(state.slow_factor)
@@ -67,18 +68,19 @@ class Bucket:
     def slow_down(self, factor: float) -> None:
         self.factor = factor
         self.interval = slowed(self.settings.interval, factor)
-        # How far ahead of the bucket's own time a burst may be.
+        # How far ahead of the bucket's time a burst may be.
         self.tolerance = self.interval * (self.settings.burst - 1)
 
     def next_slot(self, now: float) -> float:
         """The earliest moment at which the next message may go out."""
-        return max(now, self.tat - self.tolerance, self.next_send)
+        return max(now, self.theoretical_arrival - self.tolerance, self.next_send)
 
-    def spend(self, at: float, rng: random.Random, pressed: bool = False) -> None:
-        """A message goes out: one token spent, gap drawn, batch counted. `pressed`: what follows waits longer."""
-        settings, longer = self.settings, rng.uniform(*LONGER) if pressed else 1.0
+    def spend(self, at: float, rng: random.Random, backpressure: bool = False) -> None:
+        """Send a message: spend a token, draw the gap, count the batch. Under `backpressure` the next one waits
+        longer."""
+        settings, longer = self.settings, rng.uniform(*BACKPRESSURE_FACTORS) if backpressure else 1.0
         if settings.per_minute:
-            self.tat = max(self.tat, at) + self.interval * longer
+            self.theoretical_arrival = max(self.theoretical_arrival, at) + self.interval * longer
         if settings.max_gap > 0:
             self.next_send = at + slowed(rng.uniform(settings.min_gap, settings.max_gap), self.factor) * longer
         self.batch_sent += 1
@@ -91,7 +93,7 @@ class Bucket:
 
 def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> datetime:
     """The earliest moment at which the next message may go out."""
-    if state.next_send_at is None and (state.tat is None or not settings.per_minute):
+    if state.next_send_at is None and (state.theoretical_arrival is None or not settings.per_minute):
         return now  # asked for every message of accounts without a limit
     at = now.timestamp()
     slot = Bucket(state, settings).next_slot(at)
@@ -99,26 +101,28 @@ def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> dateti
 
 
 def after_claim(
-    state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random, pressed: bool = False
+    state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random, backpressure: bool = False
 ) -> PaceState:
-    """The pace once a message was claimed at `at`."""
+    """Return the pace after a message was claimed at `at`."""
     bucket = Bucket(state, settings)
-    bucket.spend(at.timestamp(), rng, pressed)
-    tat = datetime.fromtimestamp(bucket.tat, UTC) if settings.per_minute else state.tat
+    bucket.spend(at.timestamp(), rng, backpressure)
+    arrival = state.theoretical_arrival
+    if settings.per_minute:
+        arrival = datetime.fromtimestamp(bucket.theoretical_arrival, UTC)
     next_send_at = datetime.fromtimestamp(bucket.next_send, UTC) if bucket.next_send else None
-    return PaceState(tat, next_send_at, bucket.batch_sent, state.slow_factor, state.late)
+    return PaceState(arrival, next_send_at, bucket.batch_sent, state.slow_factor, state.late)
 
 
 def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool = False) -> PaceState:
-    """What was stored, unless it cannot be true: a bucket never owes more than its burst, and no gap is longer than
-    the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break, and
-    that may be of any length."""
+    """Return the stored pace, cut to what is possible: a bucket never owes more than its burst, and no gap is longer
+    than the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break,
+    which may be of any length."""
     # The last message may have gone out under backpressure.
-    owed = slowed(settings.interval, state.slow_factor) * (settings.burst - 1 + LONGER[1])
-    gap = max(owed, slowed(settings.max_gap, state.slow_factor) * LONGER[1]) + settings.batch_pause
+    most_debt = slowed(settings.interval, state.slow_factor) * (settings.burst - 1 + BACKPRESSURE_FACTORS[1])
+    gap = max(most_debt, slowed(settings.max_gap, state.slow_factor) * BACKPRESSURE_FACTORS[1]) + settings.batch_pause
     return replace(
         state,
-        tat=_at_most(state.tat, now, owed),
+        theoretical_arrival=_at_most(state.theoretical_arrival, now, most_debt),
         next_send_at=state.next_send_at if held else _at_most(state.next_send_at, now, gap),
     )
 
@@ -128,37 +132,41 @@ def _at_most(moment: datetime | None, now: datetime, seconds: float) -> datetime
 
 
 def debt(state: PaceState, now: datetime) -> timedelta:
-    """How far ahead of the time the bucket is: what was sent before is paid for by then. For `called_late`, and so
-    without what was late until now: what is late from now on is debt as well."""
-    return (max(NOTHING, state.tat - now) if state.tat is not None else NOTHING) - state.late
+    """Return how far ahead of the time the bucket is: by then, earlier messages are paid for. For `called_late`, and so
+    without earlier lateness: later lateness is debt as well."""
+    arrival = state.theoretical_arrival
+    return (max(NOTHING, arrival - now) if arrival is not None else NOTHING) - state.late
 
 
 def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> PaceState:
-    """The provider was called `lag` after the claim: the bucket counts from the call, not from the claim. While it was
-    in debt anyway, it counts from the end of that, whenever the call came."""
+    """Return the pace after the provider was called `lag` after the claim: the bucket counts from the call, not from
+    the claim. While it was in debt anyway, it counts from the end of that."""
     beyond = lag - debt_at_claim - state.late
-    if state.tat is None or beyond <= NOTHING:
+    if state.theoretical_arrival is None or beyond <= NOTHING:
         return state
-    return replace(state, tat=state.tat + beyond, late=state.late + beyond)
+    return replace(state, theoretical_arrival=state.theoretical_arrival + beyond, late=state.late + beyond)
 
 
 def held(state: PaceState, until: datetime) -> PaceState:
-    """Nothing goes out before `until`: a provider asked for it."""
+    """Return the pace with a break until `until` that a provider asked for."""
     return replace(state, next_send_at=max(until, state.next_send_at or until))
 
 
 def moved(state: PaceState, step: timedelta) -> PaceState:
-    """The same pace after the clock was set by `step`."""
-    tat = state.tat and state.tat + step
-    return replace(state, tat=tat, next_send_at=state.next_send_at and state.next_send_at + step)
+    """Return the pace after the clock was set by `step`."""
+    return replace(
+        state,
+        theoretical_arrival=state.theoretical_arrival and state.theoretical_arrival + step,
+        next_send_at=state.next_send_at and state.next_send_at + step,
+    )
 
 
 def adapted(state: PaceState, error_rate: float, threshold: float) -> PaceState:
-    """Slow down above the threshold; below it go back to normal step by step."""
+    """Return the pace after an outcome: slower above the threshold, else one step back to normal."""
     factor = max(SLOW, state.slow_factor) if error_rate > threshold else recovered(state.slow_factor)
     return state if factor == state.slow_factor else replace(state, slow_factor=factor)
 
 
 def recovered(factor: float) -> float:
-    """The slow-down factor after one more outcome below the threshold."""
+    """Return the slow-down factor after one more outcome below the threshold."""
     return max(1.0, round(factor - STEP_BACK, 2))

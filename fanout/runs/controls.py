@@ -23,11 +23,11 @@ from accounts import access
 from accounts.channels.registry import channel
 from accounts.models import Account
 from accounts.signin import NoAnswer, listed_contacts, listed_groups
+from fanout.database import Steps, carry_out, execute
 from fanout.lanes import status
-from fanout.lanes.poke import lock_lanes
-from fanout.lanes.statements import Steps, carry_out, execute
+from fanout.lanes.wake import lock_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs import firing, freezing, texts, transitions
 from reminders import readiness
 from reminders.groups import add_contacts, synchronise

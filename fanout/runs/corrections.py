@@ -19,12 +19,12 @@ from accounts import access
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
+from fanout.database import carry_out, execute
 from fanout.lanes import new_chats, status
 from fanout.lanes.new_chats import chats_with
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import carry_out, execute
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Activity, Run, RunTarget
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.plans.projection import Queued, moment, project_sends
 from fanout.plans.queue import account_snapshot, movable, run_shares, shares_in_words
 from fanout.runs import follow_ups, texts, transitions
@@ -130,7 +130,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
     with change(run, user):
         run.lanes = senders(run)
         run.save(update_fields=["lanes"])
-        poke({*before, *run.lanes}, now)
+        wake_lanes({*before, *run.lanes}, now)
         log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
     # Counted without a lock, because the run may be large.

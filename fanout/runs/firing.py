@@ -15,10 +15,10 @@ from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Greatest
 
 from accounts.models import Account
-from fanout.lanes import backpressure
-from fanout.lanes.poke import poke_for
-from fanout.lanes.statements import carry_out, execute
+from fanout.database import carry_out, execute
+from fanout.lanes import account_limits
 from fanout.lanes.telling import tell_of_reminder
+from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Event, Run
 from fanout.runs import transitions
 from fanout.runs.freezing import (
@@ -151,12 +151,12 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
     with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
         locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
-        backpressure.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
+        account_limits.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
         together = Together(snapshots_of(reminders, now))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
-        poke_for(together.due, now)
+        wake_lanes_at(together.due, now)
         return runs
 
 
@@ -224,7 +224,7 @@ def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: 
     together = Together()
     with transaction.atomic():
         run = _make_run(reminder, scheduled_for, now, together, actor)
-        poke_for(together.due, now)
+        wake_lanes_at(together.due, now)
     return run
 
 

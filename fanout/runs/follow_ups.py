@@ -12,9 +12,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import connection
 
-from fanout.models.run import in_sql
 from fanout.rules.follow_ups import Limits
-from reminders.models import Recipient
 
 
 def limits() -> Limits:
@@ -29,22 +27,6 @@ def limits_in_sql() -> list[str]:
 # --- people ---------------------------------------------------------------------------------------------
 
 LOCK_PEOPLE = "SELECT 1 FROM reminders_recipient WHERE address = ANY(%s::text[]) ORDER BY id FOR NO KEY UPDATE"
-
-# `rules.follow_ups.refusal` for a recipient p, a run r and a claim c: true where it has nothing to say. A cooldown that
-# has expired counts as cleared.
-MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follow_up OR
-              CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
-                   ELSE p.cooldown_until <= c.at
-                        AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""
-
-# Attempts are counted when they have gone out, so a person gets one follow-up at a time: of several at once, all would
-# find the attempts as they were. What has begun with an earlier part goes on.
-ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
-      SELECT FROM reminders_recipient q JOIN fanout_runtarget o ON o.recipient_id = q.id
-       WHERE q.address = t.address AND o.id <> t.id
-         AND (o.status = 'sending' OR (o.status = 'pending' AND o.parts_sent > 0))
-         AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
-                FROM fanout_run r WHERE r.id = o.run_id)))"""
 
 # `rules.follow_ups.after_attempt` for each row of `went_out` (account_id, address, at); two of them may have gone to
 # one person. How many there were, and how many cooldowns began, is added to the account's tallies.

@@ -21,9 +21,9 @@ from django.db.models import Count, QuerySet
 from django_q.tasks import async_task
 
 from accounts.models import Account
-from fanout.lanes import backpressure
-from fanout.lanes.new_chats import extrapolate, new_recipients, pending_new_chats
-from fanout.lanes.poke import poke_for
+from fanout.lanes import account_limits
+from fanout.lanes.new_chats import new_recipients, pending_new_chats, scaled_to_all
+from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, Tally
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
 from fanout.plans.projection import AccountSnapshot
@@ -142,7 +142,7 @@ def _queue_prepared(run: Run, now: datetime) -> None:
     with transaction.atomic():
         if _as_we_left_it(run).update(status=Run.Status.QUEUED):
             # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
-            poke_for(dict.fromkeys(run.lanes, run.scheduled_for), now)
+            wake_lanes_at(dict.fromkeys(run.lanes, run.scheduled_for), now)
 
 
 def _as_we_left_it(run: Run) -> QuerySet[Run]:
@@ -192,9 +192,9 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
     """Refuse what does not fit into an account's queue at this urgency (backpressure)."""
-    limits = backpressure.queue_limits()
-    backpressure.lock_queues(accounts)
-    queued = backpressure.queued(accounts, limits.full)
+    limits = account_limits.queue_limits()
+    account_limits.lock_queues(accounts)
+    queued = account_limits.queued(accounts, limits.full)
     for n, sender in enumerate(each):
         if sender is not None and (why := not_admitted(queued[accounts[sender]], run.urgency, limits)):
             each[n], whys[n] = None, why
@@ -273,7 +273,7 @@ def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
     pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
     targets = dict(pending.values_list("account_id").annotate(n=Count("pk")))
     new = pending_new_chats([(run.pk, account) for account in targets if account in limited])
-    return {account: Copied(n, extrapolate(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
+    return {account: Copied(n, scaled_to_all(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
 
 
 # --- 3: the copy -----------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from datetime import datetime
 
 from django.db import transaction
 
-from fanout.lanes.poke import poke
-from fanout.lanes.statements import Row, add_event, carry_out, execute
+from fanout.database import Row, carry_out, execute
+from fanout.lanes.telling import add_event
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Run, Tally
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person, without_number
@@ -125,7 +126,7 @@ def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]
         if run.status == Run.Status.PAUSED:
             carry_out(transitions.finish(run.pk, now))
         # Perhaps nothing is left, and a lane should finish the run. No lane reads a paused one.
-        poke({row["account_id"] for row in rows}, now)
+        wake_lanes({row["account_id"] for row in rows}, now)
     return Counter((row["account_id"], row["why"]) for row in rows)
 
 

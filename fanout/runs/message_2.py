@@ -14,9 +14,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from fanout.lanes.poke import poke
-from fanout.lanes.settings import business_hours
-from fanout.lanes.statements import Row, carry_out, execute
+from fanout.database import Row, carry_out, execute
+from fanout.lanes.account_limits import business_hours
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
 from fanout.rules.gates import TOO_LATE
@@ -134,7 +134,7 @@ def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) 
     )
     waits = {"status": Status.PENDING, "why": "", "settled_at": None}
     execute(ADD, _added(run, message_1, expires_at, max(opens, now)) | waits)
-    poke(lanes, now)
+    wake_lanes(lanes, now)
 
 
 ADD = """

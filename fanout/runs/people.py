@@ -18,9 +18,9 @@ from django.db.models import Case, F, Func, Q, QuerySet, TextField, Value, When
 from accounts import access
 from accounts.addresses import GROUP, guess_kind
 from accounts.models import Account
-from fanout.lanes.statements import carry_out
+from fanout.database import carry_out
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
-from fanout.models.trail_entry import note, note_all
+from fanout.models.trail import note, note_all
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
 from reminders import erasure

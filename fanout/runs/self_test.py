@@ -14,7 +14,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import freezing, texts
 from fanout.runs.controls import ControlResult
@@ -53,7 +53,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Con
             address=normal,
             values=_values(reminder, recipient, run),
         )
-        poke([run.account_id], now)
+        wake_lanes([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
     run.refresh_from_db()
     return ControlResult(True, f"A test is on its way to {normal}.", run)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from fanout.lanes.poke import poking, probing
-from fanout.lanes.statements import Row, Statement, Steps, add_event
-from fanout.lanes.telling import AUDIENCE
+from fanout.database import Row, Statement, Steps, lock_in_order
+from fanout.lanes.telling import AUDIENCE, add_event
+from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.models.run import PauseReason, Run, in_sql, window_of
-from fanout.rules.gates import AccountFacts, Close, Wait
-from fanout.rules.resuming import goes_on_at
+from fanout.rules.gates import AccountFacts, Close, Wait, goes_on_at
 from fanout.runs import texts
 
 Status = Run.Status
@@ -27,7 +26,7 @@ VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THE
 
 NOTE_LENGTH = 200
 # Before several of them change in one transaction, and before their targets: runs are locked first, by their ids.
-LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
+LOCK = lock_in_order("fanout_run", "id", "%(runs)s")
 
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
 CHUNK = 5_000
@@ -76,7 +75,7 @@ def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
     """Make the accounts lanes of the run and poke them, in the transaction that gives them something to send: a resume
     in between would not know of them. The caller has locked the run."""
     yield ADD_LANES, {"run": run, "accounts": accounts}
-    yield poking(accounts, now)
+    yield wake_statement(accounts, now)
 
 
 def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
@@ -229,7 +228,7 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
     rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
     if rows:
         yield DELAY, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
-        yield (probing if probe else poking)(lanes, now)
+        yield (probe_statement if probe else wake_statement)(lanes, now)
     return bool(rows)
 
 
@@ -454,7 +453,7 @@ def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
     million, and locking it for that long would stop every lane that shares a commit with it."""
     rows = yield CANCEL, {"run": run, "now": now}
     for row in rows:
-        yield poking(row["lanes"], now)
+        yield wake_statement(row["lanes"], now)
         yield add_event(now, "canceled", f"{row['left_out']} skipped", run=run, actor=actor)
     return bool(rows)
 

@@ -11,21 +11,20 @@ from datetime import UTC, datetime
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from django.db.models.lookups import IsNull
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import backpressure, caps
+from fanout.lanes import account_limits
+from fanout.lanes.account_limits import business_hours, pace_settings, pace_state
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
-from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
+from fanout.models.run import LANE_ORDER
 from fanout.plans.forecast import behind, forecast_run
 from fanout.rules import gates, liveness
-from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
+from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait, goes_on_at, limit_in_the_way
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
-from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from fanout.runs import texts
 from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds
@@ -149,7 +148,9 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
     """Return the part of the pace that sets the next slot."""
-    bucket = next_slot(PaceState(tat=pace.tat, slow_factor=pace.slow_factor), settings, LONG_AGO)
+    bucket = next_slot(
+        PaceState(theoretical_arrival=pace.theoretical_arrival, slow_factor=pace.slow_factor), settings, LONG_AGO
+    )
     if pace.next_send_at is not None and pace.next_send_at > bucket:
         if settings.batch_size and pace.batch_sent == 0:
             return f"pause of {settings.batch_pause:g} s after {settings.batch_size} messages"
@@ -259,7 +260,7 @@ def _live_runs(account: Account) -> QuerySet[Run]:
         Run.objects.filter(Q(status__in=Run.LIVE) | Q(status=Run.Status.PAUSED, resume_at__isnull=False))
         .filter(lanes__contains=[account.pk])
         .annotate(ready=Exists(ready))
-        .order_by("-is_test", IsNull(F("answers"), True), "scheduled_for", "pk")
+        .order_by(*LANE_ORDER)
     )
 
 
@@ -267,7 +268,7 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
     """`action`: as the account's channel counts it."""
     stored = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
-    cap = caps.cap_today(account, action, now).limit
+    cap = account_limits.cap_today(account, action, now).limit
     return LaneNow(
         facts=AccountFacts(
             status=account.status,
@@ -275,7 +276,7 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
             status_until=account.status_until,
             hours=business_hours(account.__dict__),
             cap=cap,
-            used=caps.used_today(account, action, now) if cap is not None else 0,
+            used=account_limits.used_today(account, action, now) if cap is not None else 0,
             day_ends_at=local_day_bounds(account.timezone, now)[1],
         ),
         pace=pace_state(stored.__dict__) if stored else PaceState(),
@@ -290,8 +291,8 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
 def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    pressed = run.follow_up and backpressure.under_pressure(account.pk)
-    queued_above = backpressure.queue_limits().threshold if pressed else None
+    pressed = run.follow_up and account_limits.under_backpressure(account.pk)
+    queued_above = account_limits.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(
         times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, parked=parked(run)

@@ -17,7 +17,7 @@ from accounts.models import Account
 from accounts.signin import SignIn
 from fanout.admin import account_admin
 from fanout.admin.account_admin import standings
-from fanout.lanes import proof
+from fanout.lanes import accounts
 from fanout.lanes.accounts import add_account, changing
 from fanout.models import Event, Run
 from tests.admin.conftest import login
@@ -168,7 +168,7 @@ def test_a_delivery_proves_it(activity: dict[str, Any], still: bool) -> None:
     assert untested(account)
     at = timezone.now() + timedelta(seconds=1) - timedelta(minutes=activity.pop("ago", 0))
     ActivityFactory.create(account=account, at=at, **activity)
-    proof.note_deliveries(timezone.now())
+    accounts.note_deliveries(timezone.now())
 
     assert untested(account) is still
 
@@ -197,7 +197,7 @@ def test_a_number_that_is_paired_proves_itself_by_that() -> None:
 
 def test_a_change_during_the_test_is_not_proven_by_it() -> None:
     account = new_account()
-    proof.note_test(account, SignIn(True, "fine"), None, timezone.now() - timedelta(minutes=1))
+    accounts.note_test(account, SignIn(True, "fine"), None, timezone.now() - timedelta(minutes=1))
 
     assert untested(account)
 

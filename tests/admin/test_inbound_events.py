@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 
 from accounts.fields import Sealed
 from accounts.models import Account
-from fanout.lanes import hooks
+from fanout.lanes import accounts
 from fanout.models import Event, InboundEvent, Run, TrailEntry
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory, RunTargetFactory
@@ -81,7 +81,7 @@ def test_the_title_of_a_run_is_for_those_who_see_the_run(account, operator, view
 
 def test_the_address_is_for_those_who_may_change_the_account(account, operator, viewer):
     page = reverse("admin:accounts_account_change", args=[account.pk])
-    assert hooks.address(account) in login(operator).get(page).content.decode()
+    assert accounts.webhook_address(account) in login(operator).get(page).content.decode()
     assert account.hook_token not in login(viewer).get(page).content.decode()
 
 
@@ -109,7 +109,7 @@ def test_renewing_asks_who_it_is(account, operator):
 
 def test_a_channel_without_webhook_has_no_address(operator):
     account = AccountFactory.create(owner=operator, channel="smtp")
-    assert hooks.address(account) == ""
+    assert accounts.webhook_address(account) == ""
     url = reverse("admin:accounts_account_do", args=[account.pk, "renew_hook"])
     assert "has no webhook" in login(operator).post(url, follow=True).content.decode()
 

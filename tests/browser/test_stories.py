@@ -76,9 +76,9 @@ def test_create_fire_watch_window_closes_resume_success(
     expect(page.locator(".figures-row [data-count=sent]")).not_to_have_text("0")
     # The window closes in the middle of it.
     Run.objects.filter(pk=run.pk).update(window_closes_at=timezone.now() + timedelta(seconds=1))
-    from fanout.lanes.poke import poke
+    from fanout.lanes.wake import wake_lanes
 
-    poke([run.account_id], timezone.now())
+    wake_lanes([run.account_id], timezone.now())
     expect(page.locator("#toasts")).to_contain_text("Reminder paused")
     expect(page.locator("#toasts")).to_contain_text("Resume from the Activity tab.")
     expect(page.locator("#toasts")).to_contain_text("Town hall tonight: delivery window closed.")

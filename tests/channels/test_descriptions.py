@@ -32,7 +32,7 @@ from accounts.channels.gateway import Gateway
 from accounts.channels.mail import MAIL
 from accounts.channels.paired import PAIRED
 from accounts.channels.settings import Field
-from fanout.engine.sender import SEND_LIMIT
+from fanout.engine.dispatcher import SEND_LIMIT
 from tests.channels.contract import TEXT, media
 from tests.gateways.fake_gateway import SECRETS, SETTINGS
 

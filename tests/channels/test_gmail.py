@@ -40,7 +40,7 @@ from accounts.channels.gmail import google_api
 from accounts.channels.gmail.google_api import outcome_of, refusal, retry_moment, until_tomorrow, words
 from accounts.channels.gmail.transport import GmailTransport
 from accounts.channels.http import Answer
-from fanout.engine.sender import SEND_LIMIT
+from fanout.engine.dispatcher import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 
 T = TypeVar("T")

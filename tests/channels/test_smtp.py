@@ -29,7 +29,7 @@ from accounts.channels.base import (
 from accounts.channels.refusals import Stage, refusal
 from accounts.channels.smtp.channel import SmtpSettings
 from accounts.channels.smtp.transport import SmtpTransport
-from fanout.engine.sender import SEND_LIMIT
+from fanout.engine.dispatcher import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 from tests.channels.mail_server import DROP, HANG, SMTP_SINK, ScriptedServer, Sink, certificate, free_port, server_tls
 

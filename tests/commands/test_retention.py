@@ -14,7 +14,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.utils import timezone
 
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.models import Activity, InboundEvent, Run
 from fanout.runs.controls import retry_failed
 from tests.channels.mail_server import wait_until

@@ -10,7 +10,7 @@ from django.utils import timezone
 from accounts.channels.registry import channel
 from accounts.knobs import KNOBS
 from accounts.models import Account
-from fanout.lanes.advice import Recent, advise, recent
+from fanout.lanes.tuning import RecentActivity, advise, recent_activity
 from fanout.models import Activity, Event, LaneState
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ActivityFactory, DailyLimitFactory, UserFactory
@@ -109,14 +109,14 @@ def test_set_needs_an_account_and_the_right_to_it():
 @pytest.mark.parametrize(
     ("rate", "known", "proposed"),
     [
-        pytest.param(40, Recent(sent=5000, days=20), 50, id="weeks without a flag: a step faster"),
-        pytest.param(55, Recent(sent=5000, days=20), 60, id="never beyond 60"),
-        pytest.param(60, Recent(sent=5000, days=20), None, id="60 is enough"),
-        pytest.param(40, Recent(sent=5000, days=20, rate_limited=1, limited_at=NOW), 30, id="a flag: slower"),
-        pytest.param(25, Recent(sent=50, days=2, rate_limited=1, limited_at=NOW), 20, id="never below 20"),
-        pytest.param(0, Recent(rate_limited=1, limited_at=NOW), 20, id="no limit, and a flag"),
-        pytest.param(40, Recent(sent=10, days=1), None, id="too little to judge by"),
-        pytest.param(40, Recent(sent=900, failed=100, days=20), None, id="errors first"),
+        pytest.param(40, RecentActivity(sent=5000, days=20), 50, id="weeks without a flag: a step faster"),
+        pytest.param(55, RecentActivity(sent=5000, days=20), 60, id="never beyond 60"),
+        pytest.param(60, RecentActivity(sent=5000, days=20), None, id="60 is enough"),
+        pytest.param(40, RecentActivity(sent=5000, days=20, rate_limited=1, limited_at=NOW), 30, id="a flag: slower"),
+        pytest.param(25, RecentActivity(sent=50, days=2, rate_limited=1, limited_at=NOW), 20, id="never below 20"),
+        pytest.param(0, RecentActivity(rate_limited=1, limited_at=NOW), 20, id="no limit, and a flag"),
+        pytest.param(40, RecentActivity(sent=10, days=1), None, id="too little to judge by"),
+        pytest.param(40, RecentActivity(sent=900, failed=100, days=20), None, id="errors first"),
     ],
 )
 def test_advice_follows_recent_activity(rate, known, proposed):
@@ -126,7 +126,7 @@ def test_advice_follows_recent_activity(rate, known, proposed):
 
 
 def test_a_slow_account_that_is_flagged_loses_its_burst():
-    (advice,) = advise(20, 3, 0.05, Recent(rate_limited=2, limited_at=NOW), NOW)
+    (advice,) = advise(20, 3, 0.05, RecentActivity(rate_limited=2, limited_at=NOW), NOW)
     assert (advice.knob, advice.proposed) == ("send_burst", 1)
 
 
@@ -135,7 +135,7 @@ def test_recent_activity_is_counted():
     account, now = AccountFactory.create(), timezone.now()
     for days, outcome in ((1, "sent"), (2, "sent"), (2, "failed"), (3, "rate_limited"), (60, "rate_limited")):
         ActivityFactory(account=account, outcome=outcome, at=now - timedelta(days=days))
-    found = recent(account, now)
+    found = recent_activity(account, now)
     assert (found.sent, found.failed, found.rate_limited, found.days) == (2, 1, 1, 2)
     assert found.limited_at == Activity.objects.filter(outcome="rate_limited").latest("at").at
 

@@ -166,7 +166,7 @@ class Campaign:
             self.killed[victim] = self.killed.get(victim, 0) + 1
 
     def accidents(self) -> None:
-        """After these nothing is uncertain: whoever sent a message lives and knows what came of it."""
+        """After these nothing is uncertain: the process that sent a message lives and knows its outcome."""
         for _ in range(max(1, self.kills // 4)):
             time.sleep(0.5)  # a process that was killed a moment ago still looks alive
             wait(lambda: self.supervise() and bool(driver_pids()) and nothing_left_in_flight())
@@ -205,7 +205,7 @@ class Campaign:
         fresh.rename(self.clock)
 
     def supervise(self) -> bool:
-        """What `manage.py up` does: a cluster that ended is started again."""
+        """Start a cluster again that ended, as `manage.py up` does."""
         assert self.cluster is not None
         if self.cluster.poll() is not None:
             self.start_cluster()
@@ -335,7 +335,7 @@ def unconfirmed() -> int:
 
 
 def nothing_left_in_flight() -> bool:
-    """Whatever is in flight was claimed by a driver that lives."""
+    """Check that everything in flight was claimed by a driver that lives."""
     from django.db.models import F
 
     from fanout.models import Driver, RunTarget

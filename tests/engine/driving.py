@@ -8,8 +8,9 @@ from collections.abc import Callable
 from django.db import connection
 
 from accounts.channels.registry import transport_for
+from fanout.database import conninfo
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import AsyncLink, conninfo
+from fanout.engine.connection import AsyncLink
 from fanout.engine.driver import Driver
 from fanout.ops.tasks import open_ledger
 from tests.channels.mail_server import wait_until

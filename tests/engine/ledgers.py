@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connections
 
+from fanout.database import Statement
 from fanout.engine import sql
 from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import Ledger
-from fanout.lanes.statements import InOrder, Statement
 from fanout.models import RunTarget
 from fanout.rules.pace import PaceState
 
@@ -53,7 +53,7 @@ class TestsOwnLink:
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         return [await self.query(sql.HOT[name], values) for name, values in calls]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [await self.query(*statement) for statement in statements]
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ def lane_write(account: int, epoch: int = EPOCH, at: datetime = NOW, **fields: A
 
 
 def claim(target: RunTarget, epoch: int = EPOCH, at: datetime = NOW, account: int | None = None) -> bool:
-    """Whether it is granted."""
+    """Claim a target. Returns whether it was granted."""
     by = target.account_id if account is None else account
     one = Claim(target.pk, target.run_id, by, epoch, at, part=target.parts_sent)
     granted = with_ledger(lambda ledger: ledger.claim([one], lane_write(by, epoch, at)))

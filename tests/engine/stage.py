@@ -24,8 +24,9 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from accounts.models import Account
+from fanout.database import conninfo
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
+from fanout.engine.connection import BlockingLink, Link, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
@@ -267,7 +268,8 @@ class StageDriver(Driver):
     async def _until_due(self) -> float:
         (row,) = await self.ledger.reads.query("SELECT min(due_at) AS at FROM fanout_lanestate")
         wait = (row["at"] - self.clock.now()).total_seconds() if row["at"] else self.LONGEST_SLEEP
-        return max(self.tick_seconds, min(wait, self.LONGEST_SLEEP, self.ends_at - self.clock.monotonic()))
+        left = self.slice.ends_at - self.clock.monotonic()
+        return max(self.options.tick_seconds, min(wait, self.LONGEST_SLEEP, left))
 
 
 class FarAwayTransport(MemorySandboxTransport):

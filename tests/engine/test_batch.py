@@ -1,4 +1,4 @@
-"""What a commit consists of, and how it is spelled for PostgreSQL."""
+"""The contents of a commit, and its values as PostgreSQL reads them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fanout.engine.batch import (
     calls_of,
     columns,
     entries_of,
+    ignore_written,
     never_sent,
-    nobody,
     plain,
 )
 from fanout.rules.new_chats import NewChatHold
@@ -32,7 +32,7 @@ LATER = NOW + timedelta(minutes=1)
 
 
 def claims(*those: Claim) -> Any:
-    """Nobody waits for the answer."""
+    """Make a future that no lane waits for."""
     return list(those), None
 
 
@@ -51,7 +51,7 @@ def skip(target: int = 1, run: int = 1) -> Skip:
 def with_one(field: str) -> Batch:
     things: dict[str, Any] = {
         "claims": [claims(claim())],
-        "results": [(result(), nobody)],
+        "results": [(result(), ignore_written)],
         "skips": [skip()],
         "starts": {1: NOW},
         "lanes": {1: lane_write(1)},
@@ -94,7 +94,7 @@ def test_nothing_is_worth_no_commit() -> None:
 def test_the_runs_of_a_batch_are_locked_in_their_order() -> None:
     batch = Batch(
         claims=[claims(claim(run=9), claim(run=5))],
-        results=[(result(run=7), nobody)],
+        results=[(result(run=7), ignore_written)],
         skips=[skip(run=6)],
         starts={8: NOW, 5: NOW},
         times={4: [0.0] * 5},
@@ -106,14 +106,14 @@ def test_the_runs_of_a_batch_are_locked_in_their_order() -> None:
 def test_people_who_get_a_follow_up_are_locked_before_they_are_written_to() -> None:
     batch = Batch(
         claims=[claims(claim(to="b"), claim(to=""))],
-        results=[(result(follow_up_to="a"), nobody), (result(), nobody)],
+        results=[(result(follow_up_to="a"), ignore_written), (result(), ignore_written)],
     )
     assert batch.people() == ["a", "b"]
     assert calls_of(batch)[1] == ("lock_people", ['{"a","b"}'])
     assert names(batch) == ["lock_runs", "lock_people", "record_follow_ups", "claim"]
 
 
-def test_what_a_lane_hands_in_last_keeps_what_it_handed_in_first() -> None:
+def test_a_later_lane_state_keeps_claim_and_delivery_of_the_first() -> None:
     def after(first: dict[str, Any], second: dict[str, Any]) -> LaneWrite:
         batch = Batch()
         for fields in (first, second):
@@ -133,7 +133,7 @@ def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:
     both = [claims(claim(1, run=1)), claims(claim(2, run=2), claim(3, run=1)), claims(claim(4, run=2))]
     batch = Batch(
         claims=both,
-        results=[(result(1, run=1), nobody), (result(2, run=2), nobody)],
+        results=[(result(1, run=1), ignore_written), (result(2, run=2), ignore_written)],
         skips=[skip(1, run=1), skip(2, run=2)],
         starts={1: NOW, 2: LATER},
         lanes={5: lane_write(5)},
@@ -153,7 +153,7 @@ def test_entries_are_what_can_be_written_alone() -> None:
     lanes = {1: lane_write(1), 2: lane_write(2)}
     batch = Batch(
         claims=[claims(claim(account=1))],
-        results=[(result(), nobody), (result(2), nobody)],
+        results=[(result(), ignore_written), (result(2), ignore_written)],
         skips=[skip(), skip(2)],
         starts={1: NOW, 2: NOW},
         lanes=lanes,
@@ -191,7 +191,7 @@ def test_statements_come_in_the_order_in_which_they_must_happen() -> None:
     )
     batch = Batch(
         claims=[claims(claim(to="a"))],
-        results=[(telling, nobody)],
+        results=[(telling, ignore_written)],
         skips=[skip()],
         starts={1: NOW},
         lanes={9: lane_write(9), 2: lane_write(2)},
@@ -226,12 +226,12 @@ def test_statements_come_in_the_order_in_which_they_must_happen() -> None:
 
 def test_only_results_that_say_so_suppress_or_begin_a_chat() -> None:
     those = [result(1, suppress="a"), result(2, begins_chat=True), result(3)]
-    batch = Batch(results=[(one, nobody) for one in those])
+    batch = Batch(results=[(one, ignore_written) for one in those])
     assert values(batch, "suppress")[0] == '{"a"}'
     assert values(batch, "begin_chats") == ["{2}"]
 
 
-def test_of_two_follow_ups_to_one_person_the_first_is_claimed() -> None:
+def test_the_first_of_two_follow_ups_to_one_person_is_claimed() -> None:
     batch = Batch(
         claims=[
             claims(claim(1, to="a"), claim(2, to="b")),
@@ -249,19 +249,19 @@ def test_the_last_word_on_new_chats_and_the_longest_break_stand() -> None:
         result(3, account=1, hold_until=LATER),
     ]
     those[2].epoch = EPOCH + 1
-    batch = Batch(results=[(one, nobody) for one in those])
+    batch = Batch(results=[(one, ignore_written) for one in those])
     assert values(batch, "hold_new_chats")[:4] == ["{2}", "{NULL}", '{"last"}', "{0}"]
     longest = (LATER + timedelta(minutes=5)).isoformat()
     assert values(batch, "hold_lanes") == ["{1,2}", f"{{{EPOCH + 1},{EPOCH}}}", f"{{{LATER.isoformat()},{longest}}}"]
 
 
-def test_of_two_breaks_of_one_length_the_later_epoch_asked_for_it() -> None:
+def test_the_later_epoch_wins_among_breaks_of_one_length() -> None:
     those = [replace(result(n, hold_until=LATER), epoch=epoch) for n, epoch in enumerate((4, 5, 3))]
-    assert values(Batch(results=[(one, nobody) for one in those]), "hold_lanes")[1] == "{5}"
+    assert values(Batch(results=[(one, ignore_written) for one in those]), "hold_lanes")[1] == "{5}"
 
 
 def test_words_of_a_provider_are_cut_to_their_columns() -> None:
-    row = values(Batch(results=[(result(provider_id="p" * 201, error="e" * 501), nobody)]), "record")
+    row = values(Batch(results=[(result(provider_id="p" * 201, error="e" * 501), ignore_written)]), "record")
     assert row[9] == f'{{"{"p" * 200}"}}'
     assert row[11] == f'{{"{"e" * 500}"}}'
 
@@ -281,7 +281,7 @@ def test_words_fit_into_a_column(text: str, limit: int, expected: str) -> None:
     assert plain(text, limit) == expected
 
 
-def test_words_have_five_hundred_characters_where_nobody_says_otherwise() -> None:
+def test_texts_have_five_hundred_characters_by_default() -> None:
     assert plain("x" * 501) == "x" * 500
 
 
@@ -307,7 +307,7 @@ def test_values_are_spelled_as_postgresql_reads_them(column: list[Any], spelled:
     assert columns((value,) for value in column) == [spelled]
 
 
-def test_what_no_column_takes_is_refused() -> None:
+def test_a_value_without_a_column_type_is_refused() -> None:
     with pytest.raises(TypeError, match="no column takes a value of type object"):
         columns([(object(),)])
 

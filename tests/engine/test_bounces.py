@@ -17,7 +17,7 @@ def bouncing(stage: Stage, match: dict[str, Any], effect: str) -> None:
 
 
 def earlier(stage: Stage, account: Any, bounced: int) -> None:
-    """What the account sent this morning, and what came back of it."""
+    """Messages that the account sent this morning, and bounces among them."""
     over = {"status": "failed", "finished_at": stage.now, "targets": {"failed": bounced}}
     run = RunFactory.create(account=account, reminder=stage.reminder(account, groups=0), **over)
     for target in run.targets.all():
@@ -41,7 +41,7 @@ def test_one_refusal_more_than_the_day_allows_pauses_the_account(stage: Stage) -
 
 
 def test_a_soft_bounce_counts_when_it_is_final(stage: Stage) -> None:
-    """A mailbox that is full for a moment, or greylisting, is nobody's bounce."""
+    """A mailbox that is full for a moment, or greylisting, does not count as a bounce."""
     account = stage.account(retry_base_seconds=1, circuit_breaker=1)
     earlier(stage, account, bounced=2)
     bouncing(stage, {"address": "120363000000000000@g.us", "first": 3}, "soft_bounce")
@@ -92,7 +92,7 @@ def test_an_address_whose_suppression_is_over_has_its_retries(stage: Stage) -> N
     assert Suppression.objects.get().expires_at == over
 
 
-def test_an_expired_suppression_holds_nobody_back_and_is_renewed_by_a_refusal(stage: Stage) -> None:
+def test_an_expired_suppression_does_not_count_and_is_renewed_by_a_refusal(stage: Stage) -> None:
     account = stage.account()
     stage.recipients(0, 2)
     for person in Recipient.objects.all():

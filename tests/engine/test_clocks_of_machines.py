@@ -45,7 +45,7 @@ def drive(stage: Stage, host: str, wrong_by: timedelta, capacity: int = 1, silen
         slice_seconds=SLICE,
         silent_after=timedelta(seconds=silent_after),
     )
-    driver.host = host
+    driver.identity.host = host
     return driver
 
 
@@ -61,13 +61,13 @@ def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
     stage: Stage, caplog: pytest.LogCaptureFixture, seconds: int
 ) -> None:
     play(drive(stage, "one", timedelta(0)), drive(stage, "two", timedelta(seconds=seconds)))
-    # Each took a lane, once, and nobody ended the other's session.
+    # Each took a lane, once, and neither ended the other's session.
     assert list(LaneState.objects.values_list("epoch", "crashes")) == [(1, 0), (1, 0)]
     assert "its locks were freed" not in caplog.text
     assert {delivery.account for delivery in stage.book.deliveries()} == {"a0", "a1"}
 
 
-def test_a_silent_driver_loses_its_lanes_whatever_its_clock_says(
+def test_a_silent_driver_loses_its_lanes_regardless_of_its_clock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = drive(stage, "silent", timedelta(minutes=5), capacity=2)

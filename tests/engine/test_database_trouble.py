@@ -1,4 +1,4 @@
-"""What a database that is busy, locked or away must not do to sends: end them, forget them, or stop other lanes."""
+"""A database that is busy, locked or away must not end sends, forget them, or stop other lanes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from django.db import connection
 from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
+from fanout.database import conninfo
+from fanout.engine import closing, loading, sql
 from fanout.engine import lane as lanes
-from fanout.engine import loading, rescue, sql
 from fanout.engine.clock import SystemClock, VirtualClock, run_virtual
-from fanout.engine.connection import conninfo
-from fanout.engine.driver import Driver
+from fanout.engine.driver import CLOSE_LIMIT, Driver, Transports
 from fanout.engine.ledger import Ledger
-from fanout.engine.transports import CLOSE_LIMIT, Transports
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
 from reminders.window import Window
@@ -95,7 +94,7 @@ def test_a_refused_hand_over_ends_no_call_and_is_tried_again(stage: Stage, monke
     quick = stage.fire(stage.reminder(stage.account(address="quick"), groups=300, first=100))
     live(slow, quick)
     handing_over: list[Driver] = []
-    refused = refuse_once(monkeypatch, sql.LEAVE_LANES, lambda: handing_over[0].handing_over)
+    refused = refuse_once(monkeypatch, sql.LEAVE_LANES, lambda: handing_over[0].slice.handing_over)
 
     async def a_second(one: Driver) -> None:
         handing_over.append(one)
@@ -119,7 +118,7 @@ def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypa
 
     async def a_second(one: Driver) -> None:
         await asyncio.sleep(1)
-        monkeypatch.setattr(Driver, "_until_landed", broken)
+        monkeypatch.setattr(Driver, "_until_lanes_ended", broken)
 
     drive_while(stage, a_second)
     assert fresh(run).sending == run.unconfirmed == 0
@@ -146,7 +145,7 @@ def test_a_lane_that_meets_a_busy_database_rests_and_is_not_suspended(
     really = lanes.Lane.step
 
     async def step(self: lanes.Lane) -> lanes.Sleep:
-        if len(busy) < rescue.SUSPEND_AFTER + 1:
+        if len(busy) < closing.SUSPEND_AFTER + 1:
             busy.append(1)
             raise psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")
         return await really(self)
@@ -209,7 +208,7 @@ def calls_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ],
 )
 @pytest.mark.parametrize("effect", ["rate_limited", "banned"])
-def test_what_a_provider_wants_stands_although_the_connection_was_lost(
+def test_a_providers_break_stands_after_a_lost_connection(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, effect: str, away: float, drivers: int
 ) -> None:
     faults(stage, {"match": {"first": 3}, "effect": effect}, latency_ms=[4000, 4000])
@@ -240,12 +239,12 @@ def test_what_a_provider_wants_stands_although_the_connection_was_lost(
         assert calls[3] >= 64  # and then one probe
 
 
-# --- a row that somebody has locked -----------------------------------------------------------------------
+# --- a row that another session has locked -----------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def locked(run: Run) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Somebody has the run's row, and does not let go."""
+    """Hold the run's row locked in another session."""
     async with await psycopg.AsyncConnection.connect(conninfo(connection.settings_dict)) as other:
         await other.execute("SELECT 1 FROM fanout_run WHERE id = %s FOR UPDATE", [run.pk])
         yield other
@@ -282,7 +281,7 @@ def test_a_locked_run_stops_only_its_own_lane_and_no_stop(stage: Stage) -> None:
 
 
 def test_lanes_behind_a_locked_run_wait_and_others_are_taken(stage: Stage) -> None:
-    """A dead driver left something in flight in a run that somebody has locked."""
+    """A dead driver left something in flight in a run that another session has locked."""
     one, two = (
         stage.fire(stage.reminder(stage.account(address=name), groups=20, first=n * 400))
         for n, name in enumerate(("one", "two"))
@@ -316,7 +315,7 @@ def test_a_driver_beats_while_it_waits_for_a_look_up(stage: Stage, monkeypatch: 
         await beat(self)
 
     async def slowly(self: Ledger, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
-        if statement == sql.POKES:
+        if statement == sql.CHANGED_LANES:
             await asyncio.sleep(7)
         return await read(self, statement, parameters)
 
@@ -382,7 +381,7 @@ def test_each_of_two_machines_keeps_its_share_from_slice_to_slice(stage: Stage) 
     async def machine(clock: VirtualClock, host: str, at_work: dict[str, Driver]) -> None:
         while clock.monotonic() < 80:
             one = Driver(clock, stage.open_ledger, stage.transport, capacity=50, slice_seconds=12, seed=1, tick=0.5)
-            one.host = host
+            one.identity.host = host
             at_work[host] = one
             await one.run()
             await clock.sleep(1.5)  # the successor's way through the queue

@@ -1,10 +1,11 @@
-"""What a driver decides, one duty at a time: on the virtual clock, with books that answer what the test says."""
+"""A driver's duties, one at a time: on the virtual clock, with a ledger that answers as the test says."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from fanout.engine import closing, driver, loading, rescue, sql
+from fanout.engine import closing, driver, loading, sql
 from fanout.engine.batch import Result
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import Row
@@ -35,7 +36,7 @@ from fanout.engine.driver import (
 from fanout.engine.lane import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Stop
-from fanout.lanes.poke import POKE
+from fanout.lanes.wake import WAKE
 from fanout.rules.outcomes import AccountChange
 from tests.engine.ledgers import NOW
 
@@ -82,7 +83,7 @@ class Books:
     async def locked_runs(self) -> set[int]:
         return self.locked
 
-    async def settled(self) -> None:
+    async def flushed(self) -> None:
         self.settles += 1
 
     def start(self) -> None:
@@ -106,7 +107,7 @@ class Stages:
         values: dict[str, Any] = {"capacity": 8, "slice_seconds": SLICE} | fields
         self.driver = Driver(clock, self._open, cast("Any", None), **values)
         self.driver.ledger = self.ledger
-        self.driver.ends_at = SLICE
+        self.driver.slice.ends_at = SLICE
 
     @property
     def ledger(self) -> Ledger:
@@ -128,7 +129,7 @@ def play(work: Callable[[Stages], Awaitable[None]], **fields: Any) -> None:
 
 
 class FakeLane:
-    """What a driver sees of a lane."""
+    """A lane as a driver sees it."""
 
     def __init__(
         self,
@@ -141,17 +142,17 @@ class FakeLane:
         poke: int = 1,
     ) -> None:
         self.account_id = account_id
-        self.sender = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
+        self.dispatcher = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
         self.account = SimpleNamespace(epoch=epoch, poke=poke)
         self.stopping = False
-        self.pokes = 0
+        self.reloads = 0
         self.ends: Sleep | BaseException = Sleep(NOW)
 
     def stop(self) -> None:
         self.stopping = True
 
-    def poke(self) -> None:
-        self.pokes += 1
+    def reload_soon(self) -> None:
+        self.reloads += 1
 
     async def drive(self) -> Sleep:
         if isinstance(self.ends, BaseException):
@@ -204,18 +205,23 @@ def test_a_driver_that_has_no_slot_lets_go_of_its_connection() -> None:
 
 def test_a_driver_begins_in_the_slot_it_has_got() -> None:
     async def work(stage: Stages) -> None:
-        stage.driver.handing_over = True
+        stage.driver.slice.handing_over = True
         assert await stage.driver._connect()
         (slots,), (row,) = stage.books.parameters(sql.LOCK_SLOT), stage.books.parameters(sql.START_DRIVER)
-        assert slots == {"slots": 3, "space": sql.SLOT_LOCKS, "host": stage.driver.host}
-        assert row == {"host": stage.driver.host, "slot": 2, "token": stage.driver.token, "pid": os.getpid()}
-        assert stage.driver.token.startswith(f"{stage.driver.host}:{os.getpid()}:")
-        assert (stage.driver.slot, stage.driver.handing_over, stage.books.stopped) == (2, False, 0)
+        assert slots == {"slots": 3, "space": sql.SLOT_LOCKS, "host": stage.driver.identity.host}
+        assert row == {
+            "host": stage.driver.identity.host,
+            "slot": 2,
+            "token": stage.driver.identity.token,
+            "pid": os.getpid(),
+        }
+        assert stage.driver.identity.token.startswith(f"{stage.driver.identity.host}:{os.getpid()}:")
+        assert (stage.driver.identity.slot, stage.driver.slice.handing_over, stage.books.stopped) == (2, False, 0)
 
     play(work, slots=3)
 
 
-def test_what_the_last_connection_could_not_write_comes_before_the_slot() -> None:
+def test_results_of_the_last_connection_are_written_before_the_slot_is_taken() -> None:
     """All of it, also where it is more than goes into one transaction."""
 
     async def work(stage: Stages) -> None:
@@ -233,7 +239,7 @@ def test_a_driver_begins_although_the_database_does_not_take_what_is_late() -> N
         stage.driver.outbox.put([result(1)])
         stage.books.refuses_late = psycopg.errors.ReadOnlySqlTransaction("read-only")
         assert await stage.driver._connect()
-        assert (len(stage.driver.outbox), stage.driver.slot) == (1, 2)
+        assert (len(stage.driver.outbox), stage.driver.identity.slot) == (1, 2)
 
     play(work)
 
@@ -275,17 +281,17 @@ def test_a_connection_that_ends_while_the_driver_begins_is_let_go() -> None:
         errors = iter([psycopg.OperationalError("gone"), [{"slot": 1}]])
         stage.books.answers[sql.LOCK_SLOT] = lambda _: next(errors)
         assert await stage.driver._connect()
-        assert (len(stage.opened), stage.books.stopped, stage.driver.slot) == (2, 1, 1)
+        assert (len(stage.opened), stage.books.stopped, stage.driver.identity.slot) == (2, 1, 1)
 
     play(work)
 
 
-def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
+def test_the_slice_ends_when_its_time_is_over_or_a_stop_is_asked_for() -> None:
     async def work(stage: Stages) -> None:
         assert not stage.driver._over()
         await stage.clock.sleep(SLICE)
         assert stage.driver._over()
-        stage.driver.ends_at = 1000.0
+        stage.driver.slice.ends_at = 1000.0
         assert not stage.driver._over()
         stage.driver.stop_asked = lambda: True
         assert stage.driver._over()
@@ -295,7 +301,7 @@ def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
     play(work)
 
 
-def test_whatever_happens_a_slice_leaves_nothing_unwritten_and_no_transport_open() -> None:
+def test_a_slice_always_writes_everything_and_closes_its_transports() -> None:
     async def work(stage: Stages) -> None:
         closed: list[bool] = []
 
@@ -329,7 +335,7 @@ def test_a_slice_drives_until_its_end_and_hands_over() -> None:
     async def work(stage: Stages) -> None:
         assert await stage.driver.run() is True
         assert stage.clock.monotonic() == pytest.approx(SLICE, abs=1)
-        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.token,)]
+        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.identity.token,)]
         assert (stage.books.started, stage.books.stopped) == (1, 1)
         beats = len(stage.books.parameters(sql.BEAT))
         assert beats == pytest.approx(SLICE / BEAT_EVERY, abs=2)
@@ -343,20 +349,20 @@ def test_a_driver_that_fails_rests_and_then_hands_over() -> None:
         stage.books.answers[sql.DUE_LANES] = ValueError("a bug")
         await stage.driver._drive()
         assert stage.clock.monotonic() == FAILED_DRIVER_PAUSE
-        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.token,)]
-        assert (stage.driver.handing_over, stage.books.stopped) == (True, 1)
+        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.identity.token,)]
+        assert (stage.driver.slice.handing_over, stage.books.stopped) == (True, 1)
 
     play(work)
 
 
-def test_whatever_goes_wrong_in_handing_over_the_calls_land() -> None:
+def test_calls_finish_despite_errors_in_handing_over() -> None:
     async def work(stage: Stages) -> None:
         for error in (LedgerLost(), ValueError("a bug")):
             (task,) = held_by(stage.driver, lane(1))
             stage.books.answers[sql.BEAT] = error
-            stage.driver.beaten = float("-inf")
+            stage.driver.timers.beaten = float("-inf")
             await stage.driver._hand_over()
-            assert (task in stage.driver.landing, task.cancelling(), stage.driver.tasks) == (True, 0, {})
+            assert (task in stage.driver.unfinished, task.cancelling(), stage.driver.tasks) == (True, 0, {})
         assert stage.books.stopped == 2
 
     play(work)
@@ -373,20 +379,20 @@ def test_handing_over_stops_every_lane() -> None:
     play(work)
 
 
-def test_of_a_lost_connection_only_uploads_are_ended() -> None:
+def test_after_a_lost_connection_only_uploads_are_ended() -> None:
     async def work(stage: Stages) -> None:
         one, other = lane(1, busy=True), lane(2, only_uploads=True)
         sending, uploading = held_by(stage.driver, one, other)
         gone = stage.driver.tasks[3] = asyncio.create_task(asyncio.sleep(5))  # its lane was dropped already
         stage.driver.leaving.append((one, Sleep(NOW), None))
-        stage.driver._let_land()
+        stage.driver._leave_unfinished()
         assert [task.cancelling() for task in (sending, uploading, gone)] == [0, 1, 0]
         assert (stage.driver.tasks, stage.driver.lanes, stage.driver.leaving) == ({}, {}, [])
-        assert stage.driver.landing == {sending: 1, uploading: 2, gone: 3}
+        assert stage.driver.unfinished == {sending: 1, uploading: 2, gone: 3}
         await moment()
-        assert stage.driver.landing == {sending: 1, gone: 3}  # what has ended is waited for no more
+        assert stage.driver.unfinished == {sending: 1, gone: 3}  # what has ended is waited for no more
         await stage.clock.sleep(6)
-        assert stage.driver.landing == {sending: 1}
+        assert stage.driver.unfinished == {sending: 1}
 
     play(work)
 
@@ -394,10 +400,10 @@ def test_of_a_lost_connection_only_uploads_are_ended() -> None:
 def test_a_slice_ends_when_what_has_to_land_has_landed() -> None:
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.LOCK_SLOT] = []
-        stage.driver.landing = {asyncio.create_task(asyncio.sleep(5)): 1, asyncio.create_task(asyncio.sleep(9)): 2}
+        stage.driver.unfinished = {asyncio.create_task(asyncio.sleep(5)): 1, asyncio.create_task(asyncio.sleep(9)): 2}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9
-        stage.driver.landing = {asyncio.create_task(asyncio.sleep(10_000)): 1}
+        stage.driver.unfinished = {asyncio.create_task(asyncio.sleep(10_000)): 1}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9 + GIVE_UP_AFTER
 
@@ -415,7 +421,7 @@ def test_an_empty_outbox_needs_no_connection() -> None:
     play(work)
 
 
-def test_what_was_sent_last_is_written_when_the_database_is_back() -> None:
+def test_the_last_results_are_written_when_the_database_is_back() -> None:
     async def work(stage: Stages) -> None:
         stage.away_until = 3.0
         stage.driver.outbox.put([result(n) for n in range(501)])
@@ -428,7 +434,7 @@ def test_what_was_sent_last_is_written_when_the_database_is_back() -> None:
     assert play_with_rejudged(work) == [1, 1]
 
 
-def test_what_is_written_with_the_last_try_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_that_succeeds_in_the_last_try_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def work(stage: Stages) -> None:
         stage.away_until = LAST_WRITES
         stage.driver.outbox.put([result(1)])
@@ -436,7 +442,7 @@ def test_what_is_written_with_the_last_try_is_no_error(caplog: pytest.LogCapture
         assert len(stage.driver.outbox) == 0
 
     play_with_rejudged(work)
-    assert "could not be recorded" not in caplog.text
+    assert "could not be stored" not in caplog.text
 
 
 def test_a_database_that_stays_away_is_waited_for_only_so_long(
@@ -451,10 +457,10 @@ def test_a_database_that_stays_away_is_waited_for_only_so_long(
 
     monkeypatch.setattr(driver, "RECONNECT_PAUSE", 1.0)
     play(work)
-    assert "could not be recorded" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
-def test_what_a_locked_run_keeps_from_being_written_is_tried_with_pauses() -> None:
+def test_results_of_a_locked_run_are_tried_with_pauses() -> None:
     async def work(stage: Stages) -> None:
         stage.books.locked = {1}
         stage.driver.outbox.put([result(1)])
@@ -479,8 +485,8 @@ def test_late_results_judge_their_runs_again_and_poke_their_lanes(monkeypatch: p
         stage.driver.outbox.put_stop(Stop(3, SUSPENDED, NOW))
         written = await stage.driver._write_late()
         assert [one.target_id for one in written] == [1, 2, 4]
-        ((_, poked),) = stage.books.asked
-        assert sorted(next(value for value in poked.values() if isinstance(value, list))) == [3, 7, 8]
+        ((_, woken),) = stage.books.asked
+        assert sorted(next(value for value in woken.values() if isinstance(value, list))) == [3, 7, 8]
         assert [stop.account_id for stop in stopped] == [3]
         stage.books.asked.clear()
         assert await stage.driver._write_late() == []
@@ -517,7 +523,7 @@ def test_winding_down_has_an_end(asked: bool, until: float) -> None:
     play(work)
 
 
-def test_where_nobody_is_slow_there_is_nothing_to_wind_down() -> None:
+def test_without_slow_lanes_there_is_nothing_to_wind_down() -> None:
     async def work(stage: Stages) -> None:
         held_by(stage.driver, lane(1))
         await stage.driver._wind_down()
@@ -547,7 +553,7 @@ def test_a_lane_that_does_not_end_is_given_up(
     async def work(stage: Stages) -> None:
         stage.driver.stopping = stopping
         (task,) = held_by(stage.driver, lane(5, **fields))
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(given_up_after, abs=0.6)
         await moment()
         assert task.cancelled()
@@ -556,7 +562,7 @@ def test_a_lane_that_does_not_end_is_given_up(
         assert (counts, pause) == (failed, pytest.approx((FAILED_LANE_PAUSE if failed else 0 * SECOND), abs=SECOND))
         assert (stage.driver.tasks, stage.driver.lanes) == ({}, {})
 
-    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "lane_failed", lane_failed)
     play(work)
     assert failures == [5] * failed
 
@@ -565,17 +571,17 @@ def test_lanes_that_the_database_does_not_take_back_are_left_with_the_connection
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
         stage.driver.leaving.append((lane(1), Sleep(NOW), None))
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(GIVE_UP_AFTER, abs=0.6)
 
     play(work)
 
 
-def test_nobody_waits_for_lanes_of_a_lost_connection() -> None:
+def test_lanes_of_a_lost_connection_are_not_waited_for() -> None:
     async def work(stage: Stages) -> None:
         held_by(stage.driver, lane(1, busy=True))
         asyncio.get_running_loop().call_later(2, stage.books.lost.set)
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(2, abs=0.5)
         assert list(stage.driver.tasks) == [1]
 
@@ -588,7 +594,7 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
         held_by(stage.driver, lane(1, busy=True))
         stage.driver.leaving.append((other, Sleep(NOW), None))
         asyncio.get_running_loop().call_later(4, stage.driver.tasks.pop, 1)
-        await stage.driver._until_landed()
+        await stage.driver._until_lanes_ended()
         (left,) = stage.books.parameters(sql.LEAVE_LANES)
         assert left[0] == [2]
         assert stage.clock.monotonic() == pytest.approx(4, abs=0.5)
@@ -599,14 +605,14 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
 # --- one tick -------------------------------------------------------------------------------------------------
 
 
-def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> None:
+def test_a_duty_refused_for_the_moment_holds_up_no_other() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.lanes[1] = lane(1)
-        for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.POKES):
+        for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES):
             stage.books.answers[statement] = psycopg.errors.DeadlockDetected("a circle")
         stage.driver.leaving.append((lane(2), Sleep(NOW), None))
         await stage.driver.tick()
-        assert {sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.POKES, sql.DUE_LANES} <= {
+        assert {sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES, sql.DUE_LANES} <= {
             s for s, _ in stage.books.asked
         }
         assert (stage.driver.ticks, len(stage.driver.leaving)) == (1, 1)
@@ -615,7 +621,7 @@ def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> No
 
 
 @pytest.mark.parametrize("error", [psycopg.errors.DiskFull("full"), psycopg.errors.ReadOnlySqlTransaction("no")])
-def test_what_the_database_does_not_take_is_tried_once_a_second_until_it_does(error: psycopg.Error) -> None:
+def test_refused_results_are_tried_once_a_second(error: psycopg.Error) -> None:
     async def work(stage: Stages) -> None:
         stage.driver.outbox.put([result(1, run=5)])
         stage.books.refuses_late = error
@@ -650,8 +656,8 @@ def test_a_run_that_could_not_be_judged_is_judged_at_the_next_try(monkeypatch: p
         assert (len(stage.driver.outbox), bool(stage.driver.outbox)) == (0, True)
         await stage.driver._write_late()
         assert judged == [5, 6, 6]
-        (poked,) = stage.books.parameters(POKE)
-        assert (poked["accounts"], bool(stage.driver.outbox)) == ([1, 2], False)
+        (woken,) = stage.books.parameters(WAKE)
+        assert (woken["accounts"], bool(stage.driver.outbox)) == ([1, 2], False)
 
     monkeypatch.setattr(closing, "rejudge", rejudge)
     play(work)
@@ -675,7 +681,7 @@ def test_a_driver_without_its_slot_stops(rows: list[Row], stopping: bool) -> Non
         held_by(stage.driver, lane(1), lane(2))
         await stage.driver._beat()
         assert stage.driver.stopping is stopping
-        assert stage.books.parameters(sql.BEAT) == [(2, stage.driver.token)]
+        assert stage.books.parameters(sql.BEAT) == [(2, stage.driver.identity.token)]
 
     play(work)
 
@@ -708,11 +714,11 @@ def test_lanes_are_shared_among_the_drivers(due: int, drivers: int, share: int) 
         (asked,) = stage.books.parameters(sql.SHARE)
         assert asked == {
             "now": NOW + driver.AHEAD,
-            "silent_after": stage.driver.silent_after,
+            "silent_after": stage.driver.options.silent_after,
             "successor_within": driver.SUCCESSOR_WITHIN,
         }
         assert stage.books.parameters(sql.FREE_STUCK) == [
-            {"silent_after": stage.driver.silent_after, "mine": stage.driver.token}
+            {"silent_after": stage.driver.options.silent_after, "mine": stage.driver.identity.token}
         ]
 
     play(work)
@@ -723,12 +729,12 @@ def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.SHARE] = [{"due": 9, "drivers": 1}]
         stage.books.answers[sql.ORPHANED_LANES] = due(4)
-        stage.driver.handing_over = handing_over
+        stage.driver.slice.handing_over = handing_over
         held_by(stage.driver, lane(1), lane(2))
         await stage.driver._look_around()
         asked = stage.books.parameters(sql.ORPHANED_LANES)
         assert [(one["limit"], one["now"], one["token"]) for one in asked] == (
-            [] if handing_over else [(6, NOW, stage.driver.token)]
+            [] if handing_over else [(6, NOW, stage.driver.identity.token)]
         )
         assert stage.books.parameters(sql.LOCK_LANES) == ([] if handing_over else [([4], sql.LANE_LOCKS)])
 
@@ -738,19 +744,19 @@ def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
 def test_lanes_are_told_what_changed() -> None:
     async def work(stage: Stages) -> None:
         await stage.driver._notice()
-        assert stage.books.asked == []  # nobody is there to be told
-        same, poked, taken = lane(1), lane(2), lane(3)
-        held_by(stage.driver, same, poked, taken, tasks=False)
-        stage.books.answers[sql.POKES] = [
+        assert stage.books.asked == []  # there is no lane to be told
+        same, woken, taken = lane(1), lane(2), lane(3)
+        held_by(stage.driver, same, woken, taken, tasks=False)
+        stage.books.answers[sql.CHANGED_LANES] = [
             {"account_id": 1, "epoch": 1, "poke": 1},
             {"account_id": 2, "epoch": 1, "poke": 2},
             {"account_id": 3, "epoch": 2, "poke": 2},
             {"account_id": 9, "epoch": 2, "poke": 2},  # left meanwhile
         ]
         await stage.driver._notice()
-        told = [(one.stopping, cast("Any", one).pokes) for one in (same, poked, taken)]
+        told = [(one.stopping, cast("Any", one).reloads) for one in (same, woken, taken)]
         assert told == [(False, 0), (False, 1), (True, 0)]
-        assert stage.books.parameters(sql.POKES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
+        assert stage.books.parameters(sql.CHANGED_LANES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
 
     play(work)
 
@@ -779,8 +785,8 @@ def test_a_driver_has_room_for_so_many_lanes(have: int, room: int) -> None:
 def test_until_when_a_driver_takes_lanes(at: float, fields: dict[str, bool], takes: bool) -> None:
     async def work(stage: Stages) -> None:
         await stage.clock.sleep(at)
-        for name, value in fields.items():
-            setattr(stage.driver, name, value)
+        stage.driver.slice.handing_over = fields.get("handing_over", False)
+        stage.driver.stopping = fields.get("stopping", False)
         assert stage.driver._takes_lanes() is takes
         await stage.driver._take()
         assert [one["now"] - stage.clock.now() for one in stage.books.parameters(sql.DUE_LANES)] == [
@@ -806,7 +812,7 @@ def test_lanes_ahead_of_their_time_keep_no_place_from_those_that_are_due(
     async def work(stage: Stages) -> None:
         held_by(stage.driver, *map(lane, range(100, 100 + have)), tasks=False)
         rows = due(*range(now_due)) + due(*range(now_due, now_due + soon_due), seconds_ago=-1)
-        assert accounts(stage.driver._that_have_a_place(rows, NOW)) == [*range(places)]
+        assert accounts(stage.driver._within_room(rows, NOW)) == [*range(places)]
 
     play(work)
 
@@ -818,10 +824,10 @@ def test_lanes_ahead_of_their_time_keep_no_place_from_those_that_are_due(
         case(2, 1, 0, [1], id="what-we-have-counts"),
         case(2, 2, 0, [], id="we-have-it"),
         case(2, 2, 3, [], id="the-others-have-a-moment"),
-        case(2, 2, 3.1, [1, 2, 3], id="nobody-wanted-them"),
+        case(2, 2, 3.1, [1, 2, 3], id="left-over"),
     ],
 )
-def test_beyond_its_share_a_driver_takes_only_what_nobody_wants(
+def test_beyond_its_share_a_driver_takes_only_lanes_left_over(
     share: int, have: int, seconds_ago: float, taken: list[int]
 ) -> None:
     async def work(stage: Stages) -> None:
@@ -836,7 +842,7 @@ def test_beyond_its_share_a_driver_takes_only_what_nobody_wants(
     ("suspects", "taken"),
     [(0, [9]), (1, [1, 9]), (2, [1, 9]), (3, [1, 9]), (4, [1, 2, 9]), (5, [1, 2, 9])],
 )
-def test_of_the_suspects_half_are_taken(suspects: int, taken: list[int]) -> None:
+def test_half_of_the_suspects_are_taken(suspects: int, taken: list[int]) -> None:
     async def work(stage: Stages) -> None:
         rows = due(*range(1, suspects + 1), crashes=2) + due(9, crashes=1)
         assert stage.driver._without_most_suspects(rows) == taken
@@ -844,10 +850,10 @@ def test_of_the_suspects_half_are_taken(suspects: int, taken: list[int]) -> None
     play(work)
 
 
-def test_what_is_ours_or_was_just_given_back_is_not_taken() -> None:
+def test_lanes_that_are_ours_or_were_just_given_back_are_not_taken() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.share = 8
-        stage.driver.wound_down = {2}
+        stage.driver.slice.wound_down = {2}
         held_by(stage.driver, lane(3), tasks=False)
         await stage.driver._take_due(due(1, 2, 3, 4), NOW)
         assert stage.books.parameters(sql.LOCK_LANES) == [([1, 4], sql.LANE_LOCKS)]
@@ -880,9 +886,9 @@ def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> Non
         stage.driver.outbox.put([result(1, account=1)])
         stage.driver.outbox.put_stop(Stop(2, AccountChange("suspended", "banned"), NOW))
         calling = asyncio.create_task(asyncio.sleep(5))
-        stage.driver.landing[calling] = 3
+        stage.driver.unfinished[calling] = 3
         stage.driver.lanes[4] = lane(4)
-        stage.driver.wound_down.add(5)
+        stage.driver.slice.wound_down.add(5)
         await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)
         assert stage.books.parameters(sql.LOCK_LANES) == [([6], sql.LANE_LOCKS)]
         calling.cancel()
@@ -908,7 +914,7 @@ def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.Mo
     [
         case([2], [[2]], [[1, 2, 3], [1, 3]], id="those-behind-a-lock"),
         case([1, 2, 3], [[1, 2, 3]], [[1, 2, 3]], id="all-of-them"),
-        case([], [[1, 2, 3]], [[1, 2, 3]], id="nobody-knows-which"),
+        case([], [[1, 2, 3]], [[1, 2, 3]], id="unknown-which"),
     ],
 )
 def test_lanes_that_cannot_be_taken_over_are_given_back(
@@ -924,7 +930,7 @@ def test_lanes_that_cannot_be_taken_over_are_given_back(
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
         await stage.driver._take_over_or_give_back([1, 2, 3], NOW)
-        token = stage.driver.token
+        token = stage.driver.identity.token
         why = "the database refused: a row is locked"
         asked = [(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
         assert stage.books.parameters(sql.GIVE_BACK) == asked
@@ -955,7 +961,7 @@ def test_a_lane_that_the_database_does_not_take_back_is_unlocked_all_the_same(mo
 
 
 class Loads:
-    """Instead of reading accounts. `unreadable`: those that nobody can read."""
+    """Instead of reading accounts. `unreadable`: accounts that cannot be read."""
 
     def __init__(self, unreadable: set[int] | None = None, error: Exception | None = None) -> None:
         self.unreadable = unreadable or set()
@@ -987,7 +993,7 @@ class Ready:
         self.made.append((account_id, config.id))
 
 
-def test_one_account_that_nobody_can_read_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_unreadable_account_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stage: Stages) -> None:
         loads, ready = Loads({2}), Ready()
         monkeypatch.setattr(loading, "load", loads)
@@ -1042,7 +1048,7 @@ def test_an_account_that_stays_unreadable_is_abandoned(
         assert stage.books.parameters(sql.NOTHING_DUE) == [(account,) for account in abandoned]
         assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [6])]
 
-    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "lane_failed", lane_failed)
     monkeypatch.setattr(closing, "abandon", abandon)
     play(work)
     assert heard == [("failed", crashes), *(("garbage", account) for account in abandoned)]
@@ -1057,9 +1063,9 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         order.append(("crashes", taken, token))
         return []
 
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> rescue.Rescued:
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:
         order.append(("in flight", taken, repeatable))
-        return rescue.Rescued(left)
+        return closing.Rescued(left)
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         order.append(("drives", one.account_id))
@@ -1067,11 +1073,11 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
     async def work(stage: Stages) -> None:
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
-        assert stage.books.parameters(sql.TAKE_LANES) == [(stage.driver.token, [1, 2])]
+        assert stage.books.parameters(sql.TAKE_LANES) == [(stage.driver.identity.token, [1, 2])]
         assert list(stage.driver.lanes) == list(stage.driver.tasks) == [1, 2]
         await moment()
         assert order == [
-            ("crashes", [1, 2], stage.driver.token),
+            ("crashes", [1, 2], stage.driver.identity.token),
             ("in flight", [1, 2], [2]),
             ("drives", 1),
             ("drives", 2),
@@ -1079,18 +1085,18 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         assert loads.asked == [[1, 2]] * (2 if left else 1)  # caps count what was in flight
 
     monkeypatch.setattr(loading, "load", loads)
-    monkeypatch.setattr(rescue, "settle_crashes", settle_crashes)
-    monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(closing, "settle_crashes", settle_crashes)
+    monkeypatch.setattr(closing, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
 
 
 @pytest.mark.parametrize("targets", [0, 2], ids=["nothing settled", "something settled"])
-def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
+def test_lanes_whose_results_could_not_be_stored_wait_after_a_takeover(
     monkeypatch: pytest.MonkeyPatch, targets: int
 ) -> None:
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> rescue.Rescued:
-        return rescue.Rescued(targets, frozenset({2}))
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:
+        return closing.Rescued(targets, frozenset({2}))
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         pass
@@ -1099,12 +1105,12 @@ def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
         assert list(stage.driver.lanes) == [1]
-        given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.token)
+        given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.identity.token)
         assert stage.books.parameters(sql.GIVE_BACK) == [given_back]
         assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
 
     monkeypatch.setattr(loading, "load", Loads())
-    monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(closing, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
 
@@ -1114,10 +1120,10 @@ def test_the_same_seed_draws_the_same_gaps_and_no_two_lanes_do() -> None:
         stage.driver.transports = cast("Any", Ready())
 
         def drawn(seed: int | None, account_id: int, epoch: int) -> float:
-            stage.driver.seed = seed
+            stage.driver.options = replace(stage.driver.options, seed=seed)
             made = stage.driver._lane(account_id, load_of(account_id, epoch))
-            assert made.sender.uploads.slice_ends_at == SLICE
-            return made.sender.rng.random()
+            assert made.dispatcher.uploads.slice_ends_at == SLICE
+            return made.dispatcher.rng.random()
 
         assert drawn(1, 5, 3) == drawn(1, 5, 3)
         assert len({drawn(1, 5, 3), drawn(2, 5, 3), drawn(1, 6, 3), drawn(1, 5, 4), drawn(0, 5, 3)}) == 5
@@ -1169,7 +1175,7 @@ def test_a_lane_that_ended_is_left_with_the_reason(
 def test_a_lane_with_results_that_are_not_stored_stays_due(
     until: timedelta | None, due: timedelta, why: str, stored: bool
 ) -> None:
-    """Should this process die, somebody must come for what it had in flight."""
+    """Should this process die, another driver must settle its targets in flight."""
 
     async def work(stage: Stages) -> None:
         if not stored:
@@ -1226,7 +1232,7 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
         stage.driver.leaving += [
             (lanes[0], Sleep(NOW, "x" * 301), None),
             (lanes[1], Sleep(None, "idle"), error),
-            (lanes[2], Sleep(NOW), error),  # somebody else has it: it does not come back
+            (lanes[2], Sleep(NOW), error),  # another driver has it: it does not come back
         ]
         late = (lanes[3], Sleep(NOW), None)
 
@@ -1244,8 +1250,8 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
             (sql.UNLOCK_LANES, (sql.LANE_LOCKS, [1, 2, 3])),
         ]
         assert (stage.driver.leaving, list(stage.driver.lanes), stage.books.settles) == ([late], [4], 1)
-        assert stage.driver.wound_down == ({2} if over else set())
+        assert stage.driver.slice.wound_down == ({2} if over else set())
 
-    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "lane_failed", lane_failed)
     play(work)
     assert failures == [(1, 5), (3, 0)]

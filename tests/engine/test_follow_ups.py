@@ -15,8 +15,9 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.channels.sandbox.script import Script
-from fanout.engine.batch import Batch, Claim, Result, calls_of, nobody
-from fanout.engine.connection import BlockingLink, Row, conninfo, prepare
+from fanout.database import conninfo
+from fanout.engine.batch import Batch, Claim, Result, calls_of, ignore_written
+from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.models import LaneState, RunTarget
 from fanout.runs import hygiene
 from fanout.runs.why import why_run
@@ -67,7 +68,7 @@ def test_tries_that_went_nowhere_are_no_attempts(stage: Stage) -> None:
 
 
 def test_hygiene_during_a_live_run(stage: Stage) -> None:
-    """What it skips is not sent, the rest is, and the books balance."""
+    """Skipped targets are not sent, the rest is, and the counters balance."""
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=60), groups=40, follow_up=True))
 
     def convert(now: Any) -> None:
@@ -117,7 +118,7 @@ def test_many_operators_at_the_same_moment_are_three_attempts(stage: Stage) -> N
 
 
 def test_a_follow_up_that_failed_makes_room_for_the_next(stage: Stage) -> None:
-    """Whoever waits for another one to the same person waits for its outcome only."""
+    """A follow-up that waits for another one to the same person waits only for its outcome."""
     refusing = {"latency_ms": [3000, 3000], "faults": [{"effect": "content_rejected"}]}
     stage.provider.script = Script({"a0": refusing})
     one, two = (stage.reminder(stage.account(), groups=1, follow_up=True) for _ in range(2))
@@ -171,7 +172,7 @@ def test_two_drivers_count_two_attempts(sessions: list[BlockingLink]) -> None:
         Result(t.pk, t.run_id, t.account_id, 1, now, "sent", 1, 1, now, activity="sent", follow_up_to=t.address)
         for t in targets
     ]
-    one_after_the_other(sessions, [Batch(results=[(result, nobody)]) for result in results])
+    one_after_the_other(sessions, [Batch(results=[(result, ignore_written)]) for result in results])
     assert list(Recipient.objects.values_list("follow_up_attempts", flat=True)) == [2, 2]
 
 

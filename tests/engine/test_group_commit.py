@@ -1,4 +1,4 @@
-"""What lanes hand in together is written together, in parts of a bounded size and in its order."""
+"""Entries that lanes hand in together are written together, in parts of a bounded size and in their order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def states(targets: list[RunTarget]) -> list[str]:
     return [by_id[target.pk] for target in targets]
 
 
-def test_what_comes_together_is_written_in_parts(targets: list[RunTarget]) -> None:
+def test_many_entries_are_written_in_parts(targets: list[RunTarget]) -> None:
     link = Recording()
 
     async def work(ledger: Ledger) -> None:
@@ -86,7 +86,7 @@ def test_settled_waits_for_all_that_was_handed_in(targets: list[RunTarget]) -> N
         claims = [ledger.claim([claim_of(target)], lane_write(target.account_id)) for target in targets]
         handed_in = asyncio.gather(*claims)
         await asyncio.sleep(0)
-        await ledger.settled()
+        await ledger.flushed()
         rows = await ledger.read("SELECT status FROM fanout_runtarget")
         assert [row["status"] for row in rows] == ["sending"] * 5
         await handed_in
@@ -94,7 +94,7 @@ def test_settled_waits_for_all_that_was_handed_in(targets: list[RunTarget]) -> N
     with_ledger(work, Recording())
 
 
-def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_lost_connection_every_part_is_kept(targets: list[RunTarget], monkeypatch: pytest.MonkeyPatch) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
 
     async def work(ledger: Ledger) -> Outbox:
@@ -167,13 +167,13 @@ def test_a_lane_that_waits_in_an_earlier_batch_claims_there(targets: list[RunTar
         for target in (targets[0], *others):  # the batch is full with the second: a third lane begins a new one
             ledger.hand_in(result_of(target), None, lambda error: None)
         await ledger.claim([claim_of(targets[1])], lane_write(targets[1].account_id))
-        await ledger.settled()
+        await ledger.flushed()
 
     with_ledger(work, link)
     assert [(commit["record"], commit.get("claim", 0)) for commit in link.commits] == [(2, 1), (1, 0)]
 
 
-def test_a_refused_result_is_told_to_whoever_handed_it_in(targets: list[RunTarget]) -> None:
+def test_a_refused_result_is_reported_to_its_lane(targets: list[RunTarget]) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
     heard: dict[int, BaseException | None] = {}
 
@@ -181,7 +181,7 @@ def test_a_refused_result_is_told_to_whoever_handed_it_in(targets: list[RunTarge
         for target, status in zip(targets, ["sent", "nonsense"]):
             result = replace(result_of(target), status=status)
             ledger.hand_in(result, None, partial(heard.__setitem__, target.pk))
-        await ledger.settled()
+        await ledger.flushed()
 
     with_ledger(work, Recording())
     assert heard[targets[0].pk] is None

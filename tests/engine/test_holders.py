@@ -1,4 +1,4 @@
-"""Who holds a lane, who is alive, and what changed: the conditions of the statements that drivers ask each other by."""
+"""Holders of lanes, live drivers and changed lanes: the conditions of the statements that drivers use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from fanout.database import conninfo
 from fanout.engine import sql
-from fanout.engine.connection import Row, conninfo
+from fanout.engine.connection import Row
 from fanout.models import Driver
 from tests.engine.ledgers import EPOCH, NOW, ledger_in_test, with_ledger
 from tests.factories import DriverFactory, LaneStateFactory
@@ -70,7 +71,7 @@ def test_orphans_that_are_due_are_taken_the_longest_waiting_first() -> None:
     assert orphaned(limit=1) == [later]
 
 
-def test_what_is_due_is_shared_among_the_drivers_that_live() -> None:
+def test_due_lanes_are_shared_among_live_drivers() -> None:
     drivers_of_every_kind()
     driver("second")
     for due_at in (NOW, NOW - SECOND, NOW + SECOND, None):
@@ -122,8 +123,8 @@ def test_a_session_that_began_at_the_last_beat_is_another_one(another_session: p
     assert free_stuck() == []
 
 
-def test_a_session_of_another_database_is_nobody_here() -> None:
-    """The number of a process that ended is given to the next, whoever that is."""
+def test_a_session_of_another_database_is_no_live_driver() -> None:
+    """The pid of a process that ended is given to another."""
     with psycopg.connect(conninfo(connection.settings_dict | {"NAME": "postgres"}), autocommit=True) as elsewhere:
         DriverFactory.create(token="gone", backend_pid=elsewhere.info.backend_pid)
         assert free_stuck() == []
@@ -142,8 +143,8 @@ def test_a_session_of_another_database_is_nobody_here() -> None:
 )
 def test_only_lanes_that_changed_come_back(poke: int, epoch: int, news: bool, mine: bool) -> None:
     account = LaneStateFactory.create(poke=poke, epoch=epoch).account_id
-    LaneStateFactory.create(poke=9, epoch=9)  # somebody else's
-    changed = read(sql.POKES, ([account], [5], [EPOCH]))
+    LaneStateFactory.create(poke=9, epoch=9)  # another account's
+    changed = read(sql.CHANGED_LANES, ([account], [5], [EPOCH]))
     assert changed == [{"account_id": account, "poke": poke, "epoch": epoch}] * news
     assert read(sql.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine
 

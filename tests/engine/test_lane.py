@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections import deque
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,16 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.engine.clock import VirtualClock
 from fanout.engine.driver import Driver
+from fanout.engine.lane import FIRST_TARGETS, Lane, _merged
+from fanout.engine.loading import LaneRun, TargetQueue
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget
+from fanout.rules.gates import RunFacts
+from fanout.rules.pace import PaceSettings
 from fanout.runs import controls, corrections, self_test
 from reminders.models import Suppression
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
+from tests.engine.test_protection import faults
 
 MINUTE = timedelta(minutes=1)
 
@@ -24,7 +33,7 @@ def minutes(run: Run) -> float:
     return (run.finished_at - run.scheduled_for) / MINUTE
 
 
-def test_a_run_is_delivered_once_to_everybody(stage: Stage) -> None:
+def test_a_run_is_delivered_once_to_every_recipient(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=50))
     stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
@@ -390,7 +399,7 @@ def test_up_front_reads_do_not_depend_on_the_number_of_targets(stage: Stage) -> 
     assert reads[0] == reads[1] <= 12
 
 
-def test_who_did_what_is_written_down(stage: Stage) -> None:
+def test_the_timeline_names_actor_and_action(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=60))
     stage.play(5)
     controls.pause(run, stage.user, stage.now)
@@ -422,4 +431,99 @@ def test_a_lane_is_taken_ahead_and_sends_in_the_second_it_is_due(stage: Stage) -
 def test_lanes_taken_ahead_keep_no_place_from_others(stage: Stage, due: int, soon: int, taken: int) -> None:
     driver = Driver(VirtualClock(MONDAY), stage.open_ledger, stage.transport, capacity=8, slice_seconds=40)
     rows = [{"due_at": MONDAY}] * due + [{"due_at": MONDAY + timedelta(seconds=2)}] * soon
-    assert len(driver._that_have_a_place(rows, MONDAY)) == taken
+    assert len(driver._within_room(rows, MONDAY)) == taken
+
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+
+def lane_run(pk: int, **fields: Any) -> LaneRun:
+    facts = RunFacts(NOW, NOW + timedelta(hours=3))
+    return LaneRun(pk, "running", "message", 1, NOW, facts, [], attempted=True, **fields)
+
+
+def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_database_says() -> None:
+    targets: deque[Any] = deque(["a target"])
+    kept = lane_run(1, queue=TargetQueue(targets, dry_until=NOW), over=True)
+    later = RunFacts(NOW, NOW + timedelta(hours=9))
+    read = lane_run(1)
+    read.status, read.facts = "waiting", later
+    merged = _merged(kept, read)
+    assert merged is kept
+    assert (merged.queue.buffer, merged.status, merged.facts) == (targets, "waiting", later)
+    assert (merged.queue.dry_until, merged.over) == (None, False)
+    assert _merged(None, read) is read
+
+
+@pytest.mark.parametrize(
+    ("per_minute", "fetched", "targets"),
+    [
+        (0, False, FIRST_TARGETS),
+        (0, True, 500),
+        (40, True, 20),
+        (600, False, FIRST_TARGETS),
+        (600, True, 300),
+        (6000, True, 500),
+        (3, False, 10),
+        (3, True, 10),
+    ],
+)
+def test_a_run_begins_with_a_few_targets_and_then_reads_half_a_minutes_worth(
+    per_minute: int, fetched: bool, targets: int
+) -> None:
+    run = lane_run(1, queue=TargetQueue(fetched=fetched))
+    lane: Any = SimpleNamespace(account=SimpleNamespace(pace_settings=PaceSettings(per_minute=per_minute)))
+    assert Lane._chunk(lane, run) == targets
+
+
+def test_a_lane_that_reads_again_keeps_its_sample_and_sends_as_before(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=60), groups=20))
+    stage.play(60, [(stage.now + timedelta(seconds=8), lambda now: wake_lanes([run.account_id], now))])
+    lane = LaneState.objects.get()
+    assert (lane.sample, lane.probing) == ("." * 20, False)
+    assert len(stage.book.deliveries()) == 20
+
+
+def test_a_final_failure_with_nothing_left_to_fetch_ends_the_run(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=3))
+    gone = run.targets.order_by("position")[1].address
+    faults = [{"match": {"address": gone}, "effect": "recipient_gone"}]
+    stage.provider.set_script(Script({"*": {"latency_ms": [80, 200], "faults": faults}}))
+    stage.play(60)
+    assert sorted(run.targets.values_list("status", flat=True)) == ["failed", "sent", "sent"]
+    assert fresh(run).status == "partial"
+    assert "a lane failed" not in caplog.text
+
+
+SLOW = [900, 1000]
+
+
+def test_a_break_between_two_parts_does_not_stall_the_lane(stage: Stage) -> None:
+    fault = {"match": {"after_accepted": 2, "first": 1}, "effect": "unavailable", "retry_after": 3}
+    faults(stage, fault, latency_ms=[80, 900])
+    stage.fire(stage.reminder(stage.account(), groups=20, parts=("text", "text")))
+    stage.play(39)
+    assert len(stage.book.deliveries()) > 15
+
+
+def test_a_paused_run_gives_its_places_to_the_next(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=600)
+    faults(stage, latency_ms=SLOW)
+    one = stage.fire(stage.reminder(account, groups=50, parts=("text", "text")))
+    two = stage.fire(stage.reminder(account, groups=20, first=200), at=stage.now + timedelta(seconds=1))
+    at = stage.now + timedelta(seconds=3)
+    stage.play(38, [(at, lambda now: controls.pause(one, stage.user, now))])
+    ids = set(two.targets.values_list("pk", flat=True))
+    began = min(d.t for d in stage.book.deliveries() if int(d.message_id.split("-")[1]) in ids)
+    assert began - at.timestamp() < 5
+
+
+def test_a_clock_set_back_does_not_stop_the_lane(stage: Stage) -> None:
+    account = stage.account()
+    run = stage.fire(stage.reminder(account, groups=10))
+    stage.play(4)
+    LaneState.objects.filter(account=account).update(tat=stage.now + timedelta(days=1))
+    stage.play(60)
+    assert fresh(run).status == Run.Status.SUCCESS

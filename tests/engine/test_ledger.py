@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from fanout.database import Statement
 from fanout.engine import ledger as ledgers
 from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, Result
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import CAUSES, REFUSED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
-from fanout.lanes.statements import InOrder, Statement
 from tests.engine.ledgers import EPOCH, NOW, lane_write
 
 case = pytest.param
@@ -62,7 +62,7 @@ class Wire:
         await self._answer()
         return [{"account_id": 1, "epoch": EPOCH}]
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [await self.query(*statement) for statement in statements]
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ def result(target: int, run: int = 1, account: int = 1) -> Result:
 
 
 class Told:
-    """What those who handed in results heard."""
+    """Answers to the lanes that handed in results."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[int, str]] = []
@@ -139,7 +139,7 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
         with pytest.raises(LedgerLost):
             async with ledger.together():
                 pass
-        await ledger.settled()
+        await ledger.flushed()
         assert (await ledger.still_mine(1, EPOCH), await ledger.locked_runs()) == (False, set())
         assert (wire.asked, wire.commits) == ([], [])
 
@@ -147,7 +147,7 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("thing", ["claim", "result", "skip", "start", "lane"])
-def test_whatever_is_handed_in_is_written_at_once(thing: str) -> None:
+def test_every_entry_is_written_at_once(thing: str) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         await moment()
         if thing == "claim":
@@ -189,20 +189,20 @@ def test_seconds_are_written_only_now_and_then() -> None:
 
 def test_settled_waits_for_what_is_being_written_and_for_what_waits() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
-        await ledger.settled()
+        await ledger.flushed()
         assert clock.monotonic() == 0
         wire.takes = 2.0
         ledger.start_run(1, 1, NOW)
         await moment()
         ledger.start_run(2, 2, NOW)
-        await ledger.settled()
+        await ledger.flushed()
         assert (clock.monotonic(), len(wire.commits)) == (4.0, 2)
         ledger.start_run(3, 3, NOW)
         await moment()
-        await ledger.settled()
+        await ledger.flushed()
         assert (clock.monotonic(), len(wire.commits)) == (6.0, 3)
-        ledger.spent(4, "pacing", TIMES_EVERY)  # nobody was woken for it
-        await ledger.settled()
+        ledger.spent(4, "pacing", TIMES_EVERY)  # nothing was woken for it
+        await ledger.flushed()
         assert wire.names()[-1] == ["times"]
 
     play(work)
@@ -216,9 +216,9 @@ def test_settled_says_whether_all_was_written(errors: list[Exception | None], al
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors = errors
         ledger.skip(1, 1, "suppressed", NOW)
-        assert await ledger.settled() is all_written
+        assert await ledger.flushed() is all_written
         ledger.skip(1, 1, "suppressed", NOW)
-        assert await ledger.settled() is True
+        assert await ledger.flushed() is True
 
     play(work)
 
@@ -248,7 +248,7 @@ def test_a_full_batch_is_closed_to_other_lanes(
     play(work, start=False)
 
 
-def test_what_waits_in_a_later_batch_is_still_known_when_an_earlier_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_batch_keeps_its_entries_when_an_earlier_one_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         for _ in range(5):
             ledger.hand_in(result(1), None, lambda error: None)
@@ -262,7 +262,7 @@ def test_what_waits_in_a_later_batch_is_still_known_when_an_earlier_one_goes(mon
 # --- trouble --------------------------------------------------------------------------------------------------
 
 
-def test_of_a_lost_connection_everything_is_kept_and_everybody_told() -> None:
+def test_after_a_lost_connection_everything_is_kept_and_all_lanes_told() -> None:
     told = Told()
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
@@ -271,7 +271,7 @@ def test_of_a_lost_connection_everything_is_kept_and_everybody_told() -> None:
         asking = asyncio.create_task(ledger.claim([claim(2, account=1)], lane_write(1)))
         await moment()
         ledger.hand_in(result(3), None, told.of(3))  # while that is being written
-        await ledger.settled()
+        await ledger.flushed()
         with pytest.raises(LedgerLost):
             await asking
         assert ledger.lost.is_set()
@@ -304,7 +304,7 @@ def test_one_entry_that_is_not_taken_takes_no_other_with_it(
         (answer,) = await asyncio.gather(ledger.claim([claim(3, account=2)], lane_write(2)), return_exceptions=True)
         assert granted in (str(answer), type(answer).__name__)
         assert clock.monotonic() == after  # a lane asks again at once: without a pause it would never rest
-        await ledger.settled()
+        await ledger.flushed()
         assert wire.names() == [["record", "claim", "pace"], ["record"], ["record"], ["claim", "pace"], *[["pace"]] * 2]
         assert (kept(ledger), told.heard, ledger.lost.is_set()) == (outbox, heard, False)
         assert [one.lesson for one in ledger.outbox._results] == [None] * len(outbox)  # the lane is ours and writes it
@@ -318,7 +318,7 @@ def test_beside_a_result_that_is_not_stored_no_claim_of_its_account_is_written(t
         wire.errors = [FULL, FULL]  # all together, and the result alone
         ledger.hand_in(result(1), None, lambda error: None)
         if not together:
-            await ledger.settled()
+            await ledger.flushed()
             wire.errors = []
         mine, theirs = await asyncio.gather(
             ledger.claim([claim(2)], lane_write(1)), ledger.claim([claim(3, account=2)], lane_write(2))
@@ -349,7 +349,7 @@ def test_a_connection_that_ends_while_entries_are_written_loses_none() -> None:
         wire.call = call  # type: ignore[method-assign]
         for target in (1, 2, 3):
             ledger.hand_in(result(target), None, told.of(target))
-        await ledger.settled()
+        await ledger.flushed()
         assert (ledger.lost.is_set(), kept(ledger)) == (True, [2, 3])
 
     play(work)
@@ -381,7 +381,7 @@ def test_a_claim_that_was_granted_before_the_ledger_gave_up_its_batch_is_not_cal
     play(work)
 
 
-def test_of_locked_runs_results_are_kept_starts_go_later_and_claims_are_not_granted() -> None:
+def test_for_locked_runs_results_are_kept_starts_go_later_and_claims_are_refused() -> None:
     told = Told()
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
@@ -403,13 +403,13 @@ def test_of_locked_runs_results_are_kept_starts_go_later_and_claims_are_not_gran
         assert await ledger.locked_runs() == set()
         asked = len(wire.asked)
         assert await ledger.locked_runs() == set()
-        assert len(wire.asked) == asked  # nobody asks while nothing was locked
+        assert len(wire.asked) == asked  # not asked while nothing was locked
 
     play(work)
 
 
 def test_a_start_that_cannot_be_written_is_tried_again_after_a_pause_and_with_what_comes() -> None:
-    """Without one the database would be asked all the time, until somebody lets go of the run."""
+    """Without a pause the database would be asked all the time, until the run's lock is released."""
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors, wire.locked = [LOCKED], {7}
@@ -499,9 +499,7 @@ def test_late_results_are_written_with_what_their_lanes_learnt() -> None:
         case(GONE, True, LedgerLost, id="gone"),
     ],
 )
-def test_late_results_that_are_not_taken_stay_with_whoever_has_them(
-    error: Exception, closes: bool, raised: type[Exception]
-) -> None:
+def test_refused_late_results_stay_in_the_outbox(error: Exception, closes: bool, raised: type[Exception]) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors, wire.closes_with_error = [error], closes
         with pytest.raises(raised):
@@ -574,7 +572,7 @@ def test_statements_happen_together_or_not_at_all() -> None:
             async with ledger.together() as write:
                 await write([("SELECT 2", {})])
         assert ledger.lost.is_set()
-        assert [statement for statement, _ in wire.asked[5:]] == ["BEGIN", "SELECT 2"]  # nobody is there to be told
+        assert [statement for statement, _ in wire.asked[5:]] == ["BEGIN", "SELECT 2"]  # no lane waits for it
 
     play(work)
 
@@ -641,7 +639,7 @@ def test_a_writer_that_hangs_is_not_waited_for_and_what_it_has_is_kept() -> None
     assert told.heard == [(1, "written"), (3, "written")]
 
 
-def test_what_comes_after_the_end_is_kept() -> None:
+def test_results_after_the_end_are_kept() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         await ledger.stop()
         await ledger.record(result(1))

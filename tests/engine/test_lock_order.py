@@ -1,4 +1,4 @@
-"""Everybody locks runs by id, then people, then targets, then lanes by account: who waits for whom is never a circle.
+"""Runs are locked by id, then people, then targets, then lanes by account, so that sessions never wait in a circle.
 
 Each test holds the row that must come first and lets somebody run into it: whoever waits there must hold nothing that
 comes later.
@@ -17,16 +17,15 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from fanout.engine import closing, rescue, sql
-from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, nobody
+from fanout.database import carry_out, conninfo
+from fanout.engine import closing, sql
+from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, ignore_written
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.lane import Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
-from fanout.lanes.poke import lock_lanes, wake_after_clock_change
-from fanout.lanes.statements import carry_out
+from fanout.lanes.wake import lock_lanes, wake_after_clock_change
 from fanout.management.commands import retention
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
@@ -70,7 +69,7 @@ def meeting(held: str, row: int, act: Callable[[], Any]) -> Iterator[psycopg.Con
 
 
 def waits(watcher: psycopg.Connection[Any]) -> bool:
-    """Whether somebody waits for a lock of a row."""
+    """Return whether a session waits for a lock of a row."""
     rows = watcher.execute(
         "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
@@ -107,7 +106,7 @@ def delete_run(run: Run) -> None:
 
 
 def rescue_in_flight(run: Run) -> None:
-    in_ledger(lambda ledger: rescue.settle_in_flight(ledger, [run.account_id], []))
+    in_ledger(lambda ledger: closing.settle_in_flight(ledger, [run.account_id], []))
 
 
 def record_late(run: Run) -> None:
@@ -115,7 +114,7 @@ def record_late(run: Run) -> None:
         Result(pk, run.pk, run.account_id, 1, NOW, "sent", 1, 1, NOW, "message", activity="sent")
         for pk in run.targets.values_list("pk", flat=True)
     ]
-    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(results=[(result, nobody) for result in late]))))
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(results=[(result, ignore_written) for result in late]))))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -135,7 +134,7 @@ def test_a_run_is_locked_before_its_targets(stage: Stage, act: Callable[[Run], N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_runs_of_an_account_that_nobody_can_read_are_locked_in_order(stage: Stage) -> None:
+def test_the_runs_of_an_unreadable_account_are_locked_in_order(stage: Stage) -> None:
     """The later run was due first."""
     account = stage.account()
     one = stage.fire(stage.reminder(account, groups=2), at=stage.now + timedelta(minutes=5))
@@ -232,9 +231,9 @@ def test_only_the_lanes_that_are_named_are_locked(stage: Stage) -> None:
             other.execute(LANE, [locked.account_id])
 
 
-# --- what changed while somebody waited for it ------------------------------------------------------------
+# --- changes while a session waited ------------------------------------------------------------
 
-# Without the trigger that counts, and so without the run's lock, which would keep everybody else away from the target.
+# Without the trigger that counts, and so without the run's lock, which would keep all others away from the target.
 SETTLE = """
 UPDATE fanout_runtarget SET status = 'failed'
  WHERE id = %s AND set_config('session_replication_role', 'replica', true) = 'replica'

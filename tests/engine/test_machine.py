@@ -1,4 +1,4 @@
-"""Invariants 3 to 6 under whatever operators, clocks and crashes do, in whatever order."""
+"""Invariants 3 to 6 under operators, clocks and crashes in any order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def never_lost(self) -> None:
-        """What the books call sent, the provider has; what it has beyond that is at most the one part in doubt."""
+        """Targets counted as sent are at the provider; it has at most one unconfirmed part beyond that."""
         if not hasattr(self, "stage"):
             return
         heard: dict[int, set[int]] = {}
@@ -132,7 +132,7 @@ def wipe() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_invariants_hold_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invariants_hold_in_every_order_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # operators act inside the event loop
     examples = int(os.environ.get("MACHINE_EXAMPLES", "6"))
     run_state_machine_as_test(

@@ -59,7 +59,7 @@ def test_a_run_through_accounts_of_every_channel(stage: Stage, first: str) -> No
 
 @pytest.mark.parametrize("action", Action.values)
 @pytest.mark.parametrize("key", channels())
-def test_what_a_channel_counts_is_plain_text(key: str, action: str) -> None:
+def test_counted_actions_are_plain_text(key: str, action: str) -> None:
     """It goes into statements and texts, where a member of an enumeration may read otherwise."""
     assert type(channel(key).action) is type(channel(key).counts(action)) is type(channel(key).counts(Action(action)))
     assert type(channel(key).action) is str
@@ -78,7 +78,7 @@ class Moment(datetime):
 
 
 def test_the_ledger_spells_what_is_only_a_kind_of_a_known_type() -> None:
-    """An outcome is not lost because somebody handed on a member of an enumeration."""
+    """An outcome with a member of an enumeration is not lost."""
     moment = Moment(2026, 1, 5, tzinfo=UTC)
     assert columns([(Action.EMAIL, Word.MAIL, Number.FOUR, True, moment)]) == [
         '{"email"}',

@@ -90,7 +90,7 @@ def test_after_a_refusal_only_those_in_flight_are_tried_and_groups_and_known_cha
     assert fresh(run).status == Run.Status.WAITING
     assert run.pending == 30
     lane = state(line)
-    assert lane.holder == ""  # nobody is busy with it
+    assert lane.holder == ""  # no driver holds it
     assert lane.new_chats_after is not None
     assert lane.due_at == lane.new_chats_after == run.waiting_until
     words = "No new chats for now: This account may not start new chats; next send"
@@ -142,7 +142,7 @@ def test_the_hold_outlives_a_crash(stage: Stage, line: Account) -> None:
 
 
 def test_a_hold_that_the_lane_has_not_seen_stops_the_claim(stage: Stage, line: Account) -> None:
-    """Written by somebody else, without a poke: only the claim itself can know."""
+    """Written by another session, without waking the lane: only the claim itself can know."""
     until = MONDAY + timedelta(hours=2)
 
     def hold(now: datetime) -> None:
@@ -158,7 +158,7 @@ def test_a_hold_that_the_lane_has_not_seen_stops_the_claim(stage: Stage, line: A
     assert len(late) == 10
 
 
-def test_whoever_writes_is_no_stranger_any_more(stage: Stage, line: Account) -> None:
+def test_a_person_who_writes_is_no_stranger_any_more(stage: Stage, line: Account) -> None:
     refuse_strangers(stage, match={"suffix": "7", "first": 3})
     run = stage.fire(reminder_to(stage, line, [stranger(n) for n in range(9)]))
     stage.play(60)
@@ -183,7 +183,7 @@ def test_a_hold_beyond_the_window_pauses_the_run_with_the_cause(stage: Stage, li
     assert line_of_run.text.endswith("once resumed")
 
 
-def test_strangers_do_not_wait_for_the_retry_of_somebody_else(stage: Stage, line: Account) -> None:
+def test_strangers_do_not_wait_for_another_retry(stage: Stage, line: Account) -> None:
     """The provider refuses a known chat too, and asks for longer there."""
     friend = acquaintance(1)
     know(line, friend)
@@ -225,7 +225,7 @@ def test_a_day_has_its_budget_and_the_next_day_another(stage: Stage) -> None:
     assert [days.count(day) for day in sorted(set(days))] == [15, 5, 2]
 
 
-def test_the_second_message_to_somebody_costs_no_budget(stage: Stage) -> None:
+def test_the_second_message_to_a_person_costs_no_budget(stage: Stage) -> None:
     account = stage.account(max_send_per_minute=60, new_chats_per_day=5)
     people = [stranger(n) for n in range(5)]
     stage.fire(reminder_to(stage, account, people, parts=("text", "text")))
@@ -268,7 +268,7 @@ def test_an_unconfirmed_message_counts_and_one_settled_as_delivered_is_known(sta
     crashes=st.lists(st.floats(0.2, 6), max_size=4),
     errors=st.sampled_from([0.0, 0.3]),
 )
-def test_never_more_strangers_a_day_than_the_budget_whatever_crashes(
+def test_never_more_strangers_a_day_than_the_budget_despite_crashes(
     stage: Stage, budget: int, concurrency: int, crashes: list[float], errors: float
 ) -> None:
     fault = {"match": {"probability": errors, "seed": 1}, "effect": "soft_bounce"}

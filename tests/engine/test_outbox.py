@@ -1,4 +1,4 @@
-"""What providers answered and nobody could write yet: nothing of it is lost, and nothing keeps the others waiting."""
+"""Answers that could not be stored yet: none is lost, and none holds up the others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_results_of_locked_runs_wait_and_the_others_do_not() -> None:
     assert write(outbox, books) == [1, 3]
 
 
-def test_what_is_put_in_while_others_are_written_stays() -> None:
+def test_results_added_during_a_write_stay() -> None:
     outbox = outbox_of(result(1))
 
     async def write_late(results: list[Result]) -> None:
@@ -83,7 +83,7 @@ def test_what_is_put_in_while_others_are_written_stays() -> None:
     assert write(outbox, Books()) == [2]
 
 
-def test_what_may_work_later_is_kept() -> None:
+def test_results_that_may_be_stored_later_are_kept() -> None:
     outbox = outbox_of(result(1), result(2))
     with pytest.raises(psycopg.errors.DeadlockDetected):
         write(outbox, Books(busy=True))
@@ -135,7 +135,7 @@ def test_an_account_is_held_until_all_of_it_is_durable() -> None:
     assert not outbox.holds(8)
 
 
-def test_what_was_written_late_is_to_be_judged_and_poked() -> None:
+def test_late_results_have_their_runs_judged_and_lanes_woken() -> None:
     outbox = outbox_of(result(1, run=5, account=7), result(2, run=6, account=7))
     assert (outbox.changed_runs, outbox.changed_accounts) == (set(), set())
     write(outbox, Books())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fanout.engine.lane import Lane
-from fanout.engine.loading import LaneRun
+from fanout.engine.loading import LaneRun, TargetQueue
 from fanout.models import Run
 from fanout.models.run import PauseReason
 from fanout.rules.gates import AccountFacts, Close, RunFacts
@@ -47,26 +47,29 @@ OVER = RunFacts(MONDAY, MONDAY)
         pytest.param(OVER, None, 0, False, id="there is another place"),
     ],
 )
-def test_who_gives_places_back(facts: RunFacts, closing: Close | None, places: int, given_back: bool) -> None:
+def test_blocked_runs_release_targets_between_parts(
+    facts: RunFacts, closing: Close | None, places: int, given_back: bool
+) -> None:
     between: Any = object()
-    other = LaneRun(1, "running", "message", 1, MONDAY, facts, [], True, closing=closing, continuing=[between])
+    queue = TargetQueue(between_parts=[between])
+    other = LaneRun(1, "running", "message", 1, MONDAY, facts, [], True, closing=closing, queue=queue)
     wants = LaneRun(2, "running", "message", 1, MONDAY, OPEN, [], True)
     gave: list[LaneRun] = []
 
     def give_back(run: LaneRun) -> None:
         gave.append(run)
-        sender.open.places -= 1
+        dispatcher.open.in_flight -= 1
 
-    sender: Any = SimpleNamespace(
+    dispatcher: Any = SimpleNamespace(
         account=SimpleNamespace(
             concurrency=1, facts={"message": AccountFacts("active", "", None, BusinessHours("UTC"))}
         ),
-        open=SimpleNamespace(places=places),
+        open=SimpleNamespace(in_flight=places),
         ready=lambda run, now: None,
-        give_places_back=give_back,
+        release_between_parts=give_back,
     )
     lane = Lane.__new__(Lane)
-    lane.sender, lane.runs = sender, [other, wants]
+    lane.dispatcher, lane.runs = dispatcher, [other, wants]
 
-    assert lane._has_place(wants, MONDAY) is (given_back or places == 0)
+    assert lane._has_room(wants, MONDAY) is (given_back or places == 0)
     assert gave == ([other] if given_back else [])

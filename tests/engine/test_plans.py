@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, nobody
+from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, ignore_written
 from fanout.engine.connection import Call, prepare
 from fanout.models import LaneState, Run
 from reminders.models import Recipient
@@ -77,7 +77,8 @@ def test_no_statement_of_a_batch_reads_what_else_is_pending() -> None:
     )
     then = Batch(
         results=[
-            (Result(pk, *of_lane, "sent", 1, 1, NOW, action="message", activity="sent"), nobody) for pk in to_claim
+            (Result(pk, *of_lane, "sent", 1, 1, NOW, action="message", activity="sent"), ignore_written)
+            for pk in to_claim
         ]
     )
     rows = {call[0]: rows_of(call) for batch in (first, then) for call in calls_of(batch)}

@@ -1,4 +1,4 @@
-"""What attacking the engine brought to light: slow providers, set clocks, lost connections, shared runs."""
+"""Attacks on the engine: slow providers, set clocks, lost connections, shared runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from django.db import connection
 from accounts.channels.base import Handle, Kind, Media, NotSent
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
+from fanout.database import Statement, conninfo
 from fanout.engine import sql
-from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of, nobody
+from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of, ignore_written
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
+from fanout.engine.connection import AsyncLink, Call, Row, prepare
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import Driver
 from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import Ledger
-from fanout.engine.sender import Sender
-from fanout.lanes.poke import wake_after_clock_change
-from fanout.lanes.statements import InOrder, Statement
+from fanout.lanes.wake import wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget
 from fanout.ops import heartbeat
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
@@ -58,7 +58,7 @@ def test_a_slow_provider_gives_no_other_lane_a_pause_at_the_end_of_a_slice(stage
 
 
 def test_a_lane_that_becomes_due_while_slow_ones_end_is_taken_at_once(stage: Stage) -> None:
-    """With a single driver: nobody else could take it."""
+    """With a single driver: no other could take it."""
     stage.provider.set_script(Script({"slow": {"latency_ms": [9900, 9900]}, "*": {"latency_ms": [80, 200]}}))
     stage.fire(stage.reminder(stage.account(address="slow"), groups=60))
     due_at = stage.now + timedelta(seconds=stage.slice_seconds + 1.5)
@@ -140,7 +140,7 @@ def test_a_clock_that_is_set_stops_no_lane_and_spoils_no_result(stage: Stage, st
     assert 55 <= len(stage.book.deliveries()) <= 83
 
 
-def test_a_driver_beats_by_a_clock_that_nobody_sets(stage: Stage) -> None:
+def test_a_driver_beats_by_the_monotonic_clock(stage: Stage) -> None:
     """Set back an hour, it would not have beaten for an hour, and its peer would have ended it."""
     stage.fire(stage.reminder(stage.account(), groups=100))
 
@@ -218,7 +218,7 @@ class DyingLink:
             raise psycopg.errors.AdminShutdown("terminating connection") from None
         return []
 
-    async def script(self, statements: Sequence[Statement | InOrder]) -> list[list[Row]]:
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [[] for _ in statements]
 
     async def close(self) -> None:
@@ -266,7 +266,8 @@ def test_two_drivers_that_share_runs_never_wait_for_each_other_in_a_circle(stage
                 await link.call(calls_of(first))
                 result = Result(recorded, records_in, account_id, 1, now, "sent", 1, 1, now, "message", activity="sent")
                 both = Batch(
-                    results=[(result, nobody)], claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())]
+                    results=[(result, ignore_written)],
+                    claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())],
                 )
                 await link.call(calls_of(both))
         finally:
@@ -344,7 +345,7 @@ def test_a_ban_never_ends_in_the_past(outcome: NotSent, seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RATE_LIMITED, Kind.UNAVAILABLE, Kind.NEW_CHATS_BLOCKED, Kind.SOFT_BOUNCE])
 @pytest.mark.parametrize(("asked", "most"), [(1e12, LONGEST_HOLD), (float("inf"), LONGEST_HOLD), (float("nan"), 3600)])
-def test_what_a_provider_asks_for_has_an_end(kind: Kind, asked: float, most: float) -> None:
+def test_a_break_asked_for_by_a_provider_is_limited(kind: Kind, asked: float, most: float) -> None:
     outcome = NotSent(kind, retry_after=asked)
     verdict = consequence(outcome, retries=(), attempts=1, base=5, sample="", repeatable=False, now=MONDAY)
     assert verdict.retry_at is not None
@@ -366,7 +367,7 @@ def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
     async def play(clock: VirtualClock) -> list[bool]:
         def driver(host: str) -> Driver:
             made = Driver(clock, stage.open_ledger, stage.transport, capacity=10, slice_seconds=5)
-            made.host = host
+            made.identity.host = host
             return made
 
         return await asyncio.gather(*(driver(host).run() for host in ("one", "two", "one")))
@@ -379,18 +380,18 @@ def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
 
 
 def test_a_lane_that_never_ends_is_given_up_and_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait that nobody limits must not hold the driver until its task is killed."""
+    """A wait without a limit must not hold the driver until its task is killed."""
     stuck, well = stage.account(address="stuck"), stage.account(address="well")
     stage.fire(stage.reminder(stuck, groups=5))
     stage.fire(stage.reminder(well, groups=150, first=50))
-    really = Sender.media_ready
+    really = Dispatcher.media_ready
 
-    async def media_ready(self: Sender, *arguments: Any) -> bool:
+    async def media_ready(self: Dispatcher, *arguments: Any) -> bool:
         if self.account_id == stuck.pk:
             await asyncio.Event().wait()
         return await really(self, *arguments)
 
-    monkeypatch.setattr(Sender, "media_ready", media_ready)
+    monkeypatch.setattr(Dispatcher, "media_ready", media_ready)
     stage.play(200)
     assert LaneState.objects.get(account=stuck).crashes >= 1
     assert LaneState.objects.get(account=well).crashes == 0
@@ -415,7 +416,7 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert told.body.endswith("Holds: Rent (1 run).")
 
 
-def test_who_is_told_of_a_stall_reads_that_results_cannot_be_stored(stage: Stage) -> None:
+def test_the_notification_of_a_stall_says_that_results_cannot_be_stored(stage: Stage) -> None:
     account = stage.account()
     run = stage.fire(stage.reminder(account, groups=5))
     Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)
@@ -437,7 +438,7 @@ def locks_of(account: Account) -> int:
 def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, hangs: bool, seconds: int
 ) -> None:
-    """The driver beats on and has the lock: nobody else can take the lane before it was given back."""
+    """The driver beats on and has the lock: no other can take the lane before it was given back."""
     account, other = stage.account(max_send_per_minute=6, send_burst=1), stage.account(address="other")
     run = stage.fire(stage.reminder(account, groups=12))
     stage.fire(stage.reminder(other, groups=600, first=100))

@@ -1,4 +1,4 @@
-"""What keeps accounts alive, on the real lane and virtual time, judged by the provider's book."""
+"""Protection of accounts, on the real lane and virtual time, judged by the provider's book."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Activity, Event, LaneState, Notification, Run
 from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs import controls
@@ -81,7 +81,7 @@ def test_a_drip_skips_the_weekend(stage: Stage) -> None:
     assert fresh(run).resume_at == datetime(2026, 1, 12, 9, 0, tzinfo=UTC)
 
 
-def test_what_may_have_gone_out_counts_and_failures_do_not(stage: Stage) -> None:
+def test_unconfirmed_targets_count_and_failures_do_not(stage: Stage) -> None:
     account = stage.account(bounce_rate_pause=1, circuit_breaker=1)
     cap(account, 6)
     faults(
@@ -119,7 +119,7 @@ def test_a_cap_lowered_below_what_was_sent_stops_at_once(stage: Stage) -> None:
     stage.play(20)
     sent = len(stage.book.deliveries())
     cap(account, 5)
-    poke([account.pk], stage.now)
+    wake_lanes([account.pk], stage.now)
     stage.play()
     assert len(stage.book.deliveries()) <= sent + 1
     assert fresh(run).pause_reason == "account_capacity"
@@ -180,7 +180,7 @@ def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> N
     run = stage.fire(stage.reminder(account, groups=60, auto_resume=True))
     stage.play(20)
     cap(account, 3)
-    poke([account.pk], stage.now)
+    wake_lanes([account.pk], stage.now)
     stage.play()
     slipped = run.targets.filter(status="pending").first()
     assert slipped is not None
@@ -291,7 +291,7 @@ def test_a_device_offline_leaves_everything_pending_and_goes_on_by_itself(stage:
     assert len(stage.book.refused()) <= 8  # one try every 20 s
 
 
-def test_an_outage_marks_nobody_failed(stage: Stage) -> None:
+def test_an_outage_marks_no_target_failed(stage: Stage) -> None:
     stage.tick = 5
     run = stage.fire(stage.reminder(stage.account(), groups=30))
     down = stage.now + timedelta(seconds=5)
@@ -379,7 +379,7 @@ def test_a_trial_that_meets_a_break_is_still_one(stage: Stage) -> None:
 
 
 def test_retries_of_one_run_do_not_blind_the_breaker_of_another(stage: Stage) -> None:
-    """A has soft bounces that are tried again all the while; B, behind it, is refused by everybody."""
+    """A has soft bounces that are tried again all the while; B, behind it, is always refused."""
     account = stage.account(max_send_per_minute=60, bounce_rate_pause=1, group_concurrency=1, retry_base_seconds=300)
     groups = [f"{120363000000000000 + n}@g.us" for n in range(1400)]
     bouncing = [{"match": {"address": to}, "effect": "soft_bounce"} for to in groups[14:300:15]]
@@ -393,7 +393,7 @@ def test_retries_of_one_run_do_not_blind_the_breaker_of_another(stage: Stage) ->
     assert "100% of the last sends failed" in run.error_summary
 
 
-def test_an_outage_between_two_runs_is_nobodys_failure(stage: Stage) -> None:
+def test_an_outage_between_two_runs_counts_for_neither(stage: Stage) -> None:
     """A's retry comes while B finds the provider gone: that A's own last message went through says nothing."""
     account = stage.account(max_send_per_minute=60, group_concurrency=1, retry_base_seconds=20)
     faults(stage, {"match": {"address": "120363000000000000@g.us", "first": 1}, "effect": "soft_bounce"})
@@ -427,7 +427,7 @@ def test_errors_slow_the_lane_and_recovery_speeds_it_up_again(stage: Stage) -> N
 # --- account health -------------------------------------------------------------------------------------
 
 
-def test_an_auth_failure_suspends_and_fails_nobody(stage: Stage) -> None:
+def test_an_auth_failure_suspends_the_account_and_fails_no_target(stage: Stage) -> None:
     account = stage.account()
     faults(stage, {"match": {"after_accepted": 5}, "effect": "auth"})
     run = stage.fire(stage.reminder(account, groups=30))
@@ -484,7 +484,7 @@ def test_a_lane_that_fails_again_and_again_is_suspended_and_others_go_on(
     bad, good = stage.account(), stage.account()
     sick = stage.fire(stage.reminder(bad, groups=5))
     well = stage.fire(stage.reminder(good, groups=5, first=50))
-    monkeypatch.setattr("fanout.engine.sender.Sender.claim_and_send", _failing_for(bad.pk))
+    monkeypatch.setattr("fanout.engine.dispatcher.Dispatcher.claim_and_send", _failing_for(bad.pk))
     stage.play()
     bad.refresh_from_db()
     assert bad.status == "suspended"
@@ -494,11 +494,11 @@ def test_a_lane_that_fails_again_and_again_is_suspended_and_others_go_on(
 
 
 def _failing_for(account_id: int) -> Any:
-    from fanout.engine.sender import Sender
+    from fanout.engine.dispatcher import Dispatcher
 
-    really = Sender.claim_and_send
+    really = Dispatcher.claim_and_send
 
-    async def claim_and_send(self: Sender, *given: Any) -> None:
+    async def claim_and_send(self: Dispatcher, *given: Any) -> None:
         if self.account_id == account_id:
             raise RuntimeError("nothing works")
         await really(self, *given)

@@ -18,7 +18,8 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
+from fanout.database import conninfo
+from fanout.engine.connection import AsyncLink, ProxyRefused
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db]
 
@@ -56,7 +57,7 @@ def pooled(folder: Path) -> Iterator[str]:
         f"ignore_startup_parameters = extra_float_digits\n"
     )
     for file in folder.iterdir():
-        file.chmod(0o644)  # whatever our umask is
+        file.chmod(0o644)  # with any umask
     # PgBouncer refuses root as PostgreSQL does, and must reach the server's socket.
     as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
     process = subprocess.Popen([PGBOUNCER, str(folder / "pgbouncer.ini")], stderr=subprocess.DEVNULL, **as_user)  # type: ignore[call-overload]
@@ -68,7 +69,7 @@ def pooled(folder: Path) -> Iterator[str]:
 
 
 def open_and_close(info: str) -> list[dict[str, Any]]:
-    """What the link answers in between."""
+    """A link that answers as the test says."""
 
     async def go() -> list[dict[str, Any]]:
         link = await AsyncLink.open(info)

@@ -1,4 +1,4 @@
-"""What a lane reads: every condition of its look-ups, what each one leaves out and what it lets through."""
+"""Look-ups of a lane: what each of their conditions excludes and includes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fanout.engine import loading, sql
 from fanout.engine.batch import array
 from fanout.engine.connection import Row
-from fanout.engine.loading import Owed, Target, Uploaded, Wanted
+from fanout.engine.loading import Remaining, Target, Uploaded, Wanted
 from fanout.models import KnownChat, Run, RunTarget
 from reminders.models import Suppression
 from tests.engine.ledgers import NOW, ledger_in_test, with_ledger
@@ -96,7 +96,7 @@ def test_a_retry_is_fetched_when_its_time_has_come(at: datetime | None, fetches:
     assert ids(fetched(one)) == [one.pk] * fetches
 
 
-def test_what_is_open_here_is_not_fetched_again() -> None:
+def test_open_targets_are_not_fetched_again() -> None:
     one = target(position=1)
     other = target(one.run, position=2)
     assert ids(fetched(one, open=array([one.pk]))) == [other.pk]
@@ -197,7 +197,7 @@ def test_a_target_comes_with_all_that_decides_about_it() -> None:
 
 
 def owed(of: RunTarget, no_new_chats: bool = False) -> tuple[bool, bool, datetime | None]:
-    asked = [Owed(of.run_id, of.account_id, no_new_chats)]
+    asked = [Remaining(of.run_id, of.account_id, no_new_chats)]
     (row,) = with_ledger(lambda ledger: loading.next_retries(ledger, asked))
     return row["pending"], row["free"], row["at"]
 
@@ -210,7 +210,7 @@ def owed(of: RunTarget, no_new_chats: bool = False) -> tuple[bool, bool, datetim
         case("sending", NOW, (False, False, None), id="nothing-but-what-is-in-flight"),
     ],
 )
-def test_what_a_run_owes_is_what_is_pending(status: str, at: datetime | None, expected: tuple[Any, ...]) -> None:
+def test_the_rest_of_a_run_is_its_pending_targets(status: str, at: datetime | None, expected: tuple[Any, ...]) -> None:
     one = target(status=status, next_attempt_at=at)
     target(one.run, account=AccountFactory.create(), next_attempt_at=NOW - SECOND)  # of another lane
     target(next_attempt_at=NOW - SECOND)
@@ -233,7 +233,7 @@ def test_the_first_retry_is_the_next() -> None:
         case("group", True, (True, True, NOW), id="a-group"),
     ],
 )
-def test_what_is_held_as_a_new_chat_is_not_free(kind: str, held: bool, expected: tuple[Any, ...]) -> None:
+def test_held_new_chats_are_not_free(kind: str, held: bool, expected: tuple[Any, ...]) -> None:
     one = target(next_attempt_at=NOW)
     change(one.recipient, kind=kind)
     assert owed(one, held) == expected
@@ -241,7 +241,7 @@ def test_what_is_held_as_a_new_chat_is_not_free(kind: str, held: bool, expected:
 
 def test_every_run_that_asks_has_its_answer_in_its_order() -> None:
     one, other = target(next_attempt_at=NOW), target(next_attempt_at=NOW + SECOND)
-    asked = [Owed(t.run_id, t.account_id, False) for t in (other, one)]
+    asked = [Remaining(t.run_id, t.account_id, False) for t in (other, one)]
     rows = with_ledger(lambda ledger: loading.next_retries(ledger, asked))
     assert [row["at"] for row in rows] == [NOW + SECOND, NOW]
 
@@ -348,10 +348,10 @@ def test_an_upload_that_is_remembered_again_replaces_the_first() -> None:
         case({"in_flight": True}, False, id="something-is-in-flight"),
         case({"others": "pending"}, False, id="another-lane-goes-on"),
         case({"others": "sent"}, True, id="the-other-lane-is-done"),
-        case({"others_aside": True}, True, id="what-the-others-owe-belongs-to-nobody-either"),
+        case({"others_aside": True}, True, id="what-others-left-too"),
     ],
 )
-def test_what_a_lane_that_stepped_aside_left_behind(fields: dict[str, Any], left: bool) -> None:
+def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left: bool) -> None:
     aside, other, third = (AccountFactory.create() for _ in range(3))
     change(aside, status="suspended")
     lanes = [other.pk, *([aside.pk] if fields.get("in_lanes") else [])]
@@ -381,7 +381,7 @@ def test_only_what_we_hold_is_given_back(ahead: int, due: int) -> None:
     assert (beside.holder, theirs.holder, theirs.due_at, theirs.why) == ("me", "other", NOW - SECOND, "")
 
 
-def test_runs_that_nobody_has_locked_are_free() -> None:
+def test_unlocked_runs_are_free() -> None:
     one, _ = target(status="sending"), target(status="sending")
     assert read(sql.LOCKED_RUNS, {"runs": [one.run_id]}) == []
     assert read(sql.BEHIND_LOCKED_RUNS, {"taken": [one.account_id]}) == []

@@ -1,4 +1,4 @@
-"""What deliveries cost in round trips to PostgreSQL: a statement per target or per lane would show here first."""
+"""The cost of deliveries in round trips to PostgreSQL: a statement per target or per lane would show here first."""
 
 from __future__ import annotations
 

@@ -15,13 +15,14 @@ import pytest
 from django.db import connection
 
 from accounts.channels.base import Outcome, Part, Transport
+from fanout.database import conninfo
 from fanout.engine import ledger as ledgers
 from fanout.engine import sql
 from fanout.engine.batch import LaneWrite, Result, Written
-from fanout.engine.connection import BlockingLink, Call, Row, conninfo, prepare
+from fanout.engine.connection import BlockingLink, Call, Row, prepare
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import LaneState, Run, RunTarget
 from fanout.runs import controls
 from tests.engine.ledgers import EPOCH, NOW
@@ -116,7 +117,7 @@ def test_a_result_that_is_refused_while_the_lane_looks_around_fails_the_lane() -
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=9))
     refused.add(str(run.targets.order_by("-position").values_list("pk", flat=True)[0]))
     stage.play(120)
-    # It went out, and nobody could note it: the next holder asks the operator, and the run ends.
+    # It went out and could not be stored: the next holder asks the operator, and the run ends.
     assert sorted(run.targets.values_list("status", flat=True)) == ["sent"] * 8 + ["unconfirmed"]
     assert fresh(run).status == Run.Status.PARTIAL
     assert len(stage.book.deliveries()) == 9
@@ -144,7 +145,7 @@ def test_a_pause_while_the_result_of_a_part_waits_to_be_written(resumed: bool) -
     async def operate() -> None:
         assert stage.clock is not None
         controls.pause(run, stage.user, stage.clock.now())
-        poke([run.account_id], stage.clock.now())
+        wake_lanes([run.account_id], stage.clock.now())
         await asyncio.sleep(0.1)
         if resumed:
             controls.resume(fresh(run), stage.user, stage.clock.now())
@@ -235,7 +236,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_was_being_written_when_look_ups_were_lost_is_kept() -> None:
+def test_a_batch_under_way_is_kept_when_look_ups_are_lost() -> None:
     async def play() -> None:
         heard: list[BaseException | None] = []
         ledger = Ledger(FakeLink("never"), FakeLink())
@@ -252,7 +253,7 @@ def test_what_was_being_written_when_look_ups_were_lost_is_kept() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_ledger_that_stops_in_the_middle_of_a_batch_keeps_the_rest_whoever_complains() -> None:
+def test_a_ledger_that_stops_in_the_middle_of_a_batch_keeps_the_rest() -> None:
     """The results of a locked run were told before the others hung."""
 
     async def play() -> None:
@@ -281,7 +282,7 @@ def test_a_lane_that_cannot_be_told_does_not_stop_the_others() -> None:
         ledger = Ledger(FakeLink(), FakeLink())
         ledger.start()
         ledger.hand_in(result(11), None, lambda error: [][0])
-        await ledger.settled()
+        await ledger.flushed()
         await asyncio.wait_for(ledger.record(result(12)), timeout=5)
         await ledger.stop()
 

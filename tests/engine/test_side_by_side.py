@@ -1,4 +1,4 @@
-"""What happens at the same time, and what at exactly its moment."""
+"""Sends at the same time, and parts at exactly their moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fanout.engine.sender import Sender
+from fanout.engine.dispatcher import Dispatcher
+from fanout.engine.loading import TargetQueue
 from tests.engine.stage import MONDAY, Stage
 from tests.engine.test_protection import faults
 
@@ -22,10 +23,10 @@ from tests.engine.test_protection import faults
     ],
 )
 def test_a_part_is_ready_exactly_at_its_jitter(ready_at: Any, is_ready: bool) -> None:
-    target = SimpleNamespace(ready_at=ready_at)
-    run: Any = SimpleNamespace(continuing=[target])
-    sender: Any = object()
-    assert Sender.ready(sender, run, MONDAY) is (target if is_ready else None)
+    target: Any = SimpleNamespace(ready_at=ready_at)
+    run: Any = SimpleNamespace(queue=TargetQueue(between_parts=[target]))
+    dispatcher: Any = object()
+    assert Dispatcher.ready(dispatcher, run, MONDAY) is (target if is_ready else None)
 
 
 def test_lanes_send_side_by_side(stage: Stage) -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from accounts.models import Account
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.engine.simulation import Report, Scenario, simulate, summary
 from fanout.models import Run, RunTarget
 

@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from fanout.engine import rescue, sql
-from fanout.engine.batch import Batch, Result, calls_of, nobody, plain
+from fanout.engine import closing, sql
+from fanout.engine.batch import Batch, Result, calls_of, ignore_written, plain
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import Call, Row
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import SUCCESSOR_WITHIN
 from fanout.engine.lane import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
-from fanout.engine.sender import Sender
 from fanout.models import Activity, Driver, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.gates import RunFacts, Wait
 from fanout.rules.new_chats import NewChatHold
@@ -46,7 +46,7 @@ def make_run(status: str = "running", **fields: Any) -> Run:
 
 
 def pending(run: Run | None = None, **fields: Any) -> RunTarget:
-    """Of a lane with EPOCH, and beside it a target of another account and run that looks the same."""
+    """A target of a lane with EPOCH, and beside it one of another account and run that looks the same."""
     target: RunTarget = RunTargetFactory.create(run=run or make_run(), **fields)
     return target
 
@@ -83,14 +83,14 @@ def test_only_what_is_pending_is_claimed(status: str) -> None:
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
 def test_a_claim_of_another_epoch_is_not_granted(epoch: int) -> None:
     target = pending()
-    LaneStateFactory.create(epoch=epoch)  # the lane of somebody else has that one
+    LaneStateFactory.create(epoch=epoch)  # another account's lane has that one
     assert not claim(target, epoch=epoch)
     assert target.status == "pending"
 
 
 @pytest.mark.parametrize("known", [0, 2])
 def test_a_claim_for_another_part_is_not_granted(known: int) -> None:
-    """What an earlier holder sent became known after the target was read: its part would go out a second time."""
+    """A result of an earlier holder came after the target was read: its part would go out a second time."""
     target = pending(parts_sent=1)
     target.parts_sent = known
     assert not claim(target)
@@ -141,7 +141,7 @@ def test_a_suppressed_address_is_not_claimed(expires_at: datetime | None, grante
     assert claim(target) is granted
 
 
-def test_the_suppression_of_another_address_stops_nobody() -> None:
+def test_the_suppression_of_another_address_does_not_matter() -> None:
     Suppression.objects.create(address="somebody@example.com", reason="manual")
     assert claim(pending())
 
@@ -152,14 +152,14 @@ def test_a_target_that_has_expired_is_not_claimed(expires_at: datetime | None, g
 
 
 @pytest.mark.parametrize(("follow_up", "another"), [(True, True), (True, False), (False, True), (False, False)])
-def test_nobody_gets_two_follow_ups_at_once(follow_up: bool, another: bool) -> None:
+def test_a_person_gets_one_follow_up_at_a_time(follow_up: bool, another: bool) -> None:
     target = pending(make_run(follow_up=follow_up))
     in_flight(make_run(follow_up=another), recipient=target.recipient, address=target.address)
     assert claim(target) is not (follow_up and another)
 
 
 @pytest.mark.parametrize("follow_up", [True, False])
-def test_whoever_had_all_their_follow_ups_gets_no_more_of_them(follow_up: bool) -> None:
+def test_a_person_gets_no_more_follow_ups_than_the_limit(follow_up: bool) -> None:
     target = pending(make_run(follow_up=follow_up))
     change(target.recipient, follow_up_attempts=100)
     assert claim(target) is not follow_up
@@ -187,7 +187,7 @@ def test_a_follow_up_that_has_begun_goes_on_beside_another() -> None:
     assert claim(target)
 
 
-def test_the_follow_up_of_somebody_else_is_no_obstacle() -> None:
+def test_the_follow_up_to_another_person_is_no_obstacle() -> None:
     in_flight(make_run(follow_up=True))
     assert claim(pending(make_run(follow_up=True)))
 
@@ -258,7 +258,7 @@ def test_a_start_that_waits_for_a_commit_does_not_end_a_wait_that_came_after_it(
 
     async def start_and_hold(ledger: Ledger) -> None:
         lane = Lane(
-            cast("Sender", SimpleNamespace(ledger=ledger, clock=VirtualClock(NOW), account_id=run.account_id)), []
+            cast("Dispatcher", SimpleNamespace(ledger=ledger, clock=VirtualClock(NOW), account_id=run.account_id)), []
         )
         lane_run = LaneRun(run.pk, "queued", "message", 1, NOW, RunFacts(NOW, LATER), [], attempted=True)
         really, committing = ledger.locks.call, asyncio.Event()
@@ -285,7 +285,7 @@ def test_lanes_that_a_batch_writes_twice_are_locked_in_their_order() -> None:
     """A hold of new chats on one account must not lock it before the pace of a smaller one."""
     result = Result(1, 1, 7, EPOCH, NOW, "pending", 0, 0, NOW, new_chat_hold=NewChatHold(LATER, "said so", 1))
     lanes = {account: lane_write(account) for account in (9, 3)}
-    calls = calls_of(Batch(results=[(result, nobody)], lanes=lanes))
+    calls = calls_of(Batch(results=[(result, ignore_written)], lanes=lanes))
     assert [name for name, _ in calls][-3:] == ["lock_lane_states", "hold_new_chats", "pace"]
     assert dict(calls)["lock_lane_states"] == ["{3,7,9}"]
     assert [name for name, _ in calls_of(Batch(lanes=lanes))] == ["pace"]
@@ -332,7 +332,7 @@ def test_a_result_of_another_claim_changes_nothing(fields: dict[str, Any]) -> No
         ("skipped", False),
     ],
 )
-def test_what_the_provider_did_stands_until_somebody_settled_it(status: str, accepted: bool) -> None:
+def test_an_answer_is_accepted_until_an_operator_settled_the_target(status: str, accepted: bool) -> None:
     target = in_flight(status=status)
     record(target, "sent", parts_sent=1, activity="sent", provider_id="late")
     assert (target.provider_id == "late") is accepted
@@ -347,7 +347,7 @@ def test_what_the_provider_did_stands_until_somebody_settled_it(status: str, acc
         case("failed", 2, False, id="a-failure"),
     ],
 )
-def test_what_was_put_back_takes_only_a_further_part(activity: str, parts_sent: int, accepted: bool) -> None:
+def test_a_target_put_back_takes_only_a_further_part(activity: str, parts_sent: int, accepted: bool) -> None:
     target = in_flight(status="pending", parts_sent=1)
     record(target, "pending", parts_sent=parts_sent, activity=activity, provider_id="late")
     assert (target.provider_id == "late") is accepted
@@ -415,13 +415,13 @@ def test_a_canceled_run_gets_no_further_part() -> None:
 
 
 @pytest.mark.parametrize("status", ["sent", "failed", "unconfirmed"])
-def test_what_was_answered_stands_in_a_canceled_run(status: str) -> None:
+def test_an_answer_stands_in_a_canceled_run(status: str) -> None:
     target = canceled_in_flight()
     record(target, status, activity="sent" if status == "sent" else "failed", error="its own words")
     assert (target.status, target.error) == (status, "its own words")
 
 
-def test_the_canceled_run_of_somebody_else_skips_nothing() -> None:
+def test_another_canceled_run_skips_nothing() -> None:
     canceled_in_flight()
     target = in_flight()
     record(target, "pending", retry_at=LATER)
@@ -476,13 +476,15 @@ def test_only_what_is_pending_is_skipped(status: str) -> None:
         case(EPOCH - 1, True, False, 2, id="fenced"),
     ],
 )
-def test_the_pace_is_written_by_whoever_has_the_lane(epoch: int, delivered: bool, written: bool, crashes: int) -> None:
+def test_the_pace_is_written_by_the_lanes_holder(epoch: int, delivered: bool, written: bool, crashes: int) -> None:
     lane = LaneStateFactory.create(epoch=EPOCH, crashes=2, last_claim_at=EARLIER)
     beside = LaneStateFactory.create(epoch=epoch)
 
     async def leave(ledger: Any) -> None:
         ledger.leave_lane(
-            lane_write(lane.account_id, epoch, pace=PaceState(tat=LATER, batch_sent=4), delivered=delivered)
+            lane_write(
+                lane.account_id, epoch, pace=PaceState(theoretical_arrival=LATER, batch_sent=4), delivered=delivered
+            )
         )
 
     with_ledger(leave)
@@ -525,7 +527,7 @@ def test_seconds_that_wait_for_a_commit_are_not_replaced_by_later_ones() -> None
 # --- taking and leaving lanes -----------------------------------------------------------------------------
 
 
-def test_whoever_takes_a_lane_fences_all_earlier_holders_of_it() -> None:
+def test_taking_a_lane_fences_all_earlier_holders() -> None:
     taken, beside = LaneStateFactory.create(epoch=EPOCH), LaneStateFactory.create(epoch=EPOCH)
     with_ledger(lambda ledger: ledger.write(sql.TAKE_LANES, ("me", [taken.account_id])))
     taken.refresh_from_db()
@@ -558,13 +560,13 @@ def test_a_lane_that_was_poked_meanwhile_stays_due() -> None:
     assert (lane.holder, lane.due_at) == ("", NOW)
 
 
-def test_a_lane_that_somebody_else_has_is_not_given_back() -> None:
+def test_a_lane_of_another_holder_is_not_given_back() -> None:
     lane = LaneStateFactory.create(epoch=EPOCH + 1, holder="other", due_at=NOW, crashes=1)
     leave(lane)
     assert (lane.holder, lane.due_at, lane.crashes) == ("other", NOW, 1)
 
 
-def test_due_lanes_are_those_that_nobody_holds_the_longest_waiting_first() -> None:
+def test_due_lanes_are_the_free_ones_the_longest_waiting_first() -> None:
     late, later = LaneStateFactory.create(due_at=NOW), LaneStateFactory.create(due_at=EARLIER)
     LaneStateFactory.create(due_at=NOW + SECOND)
     LaneStateFactory.create(due_at=EARLIER, holder="other")
@@ -601,7 +603,7 @@ SECOND = timedelta(seconds=1)
     [(EPOCH + 1, None, 60), (EPOCH + 1, 30, 60), (EPOCH + 1, 90, 90), (EPOCH, None, None)],
     ids=["none yet", "a shorter one", "a longer one", "the lane is ours and writes it itself"],
 )
-def test_a_break_reaches_whoever_has_the_lane_and_is_never_shortened(
+def test_a_break_reaches_the_lanes_holder_and_is_never_shortened(
     epoch: int, before: float | None, after: float | None
 ) -> None:
     target = in_flight()
@@ -633,15 +635,15 @@ def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | Non
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
-    return with_ledger(lambda ledger: rescue.settle_in_flight(ledger, taken, repeatable))
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued:
+    return with_ledger(lambda ledger: closing.settle_in_flight(ledger, taken, repeatable))
 
 
-def test_what_was_in_flight_is_unconfirmed_unless_a_repeat_is_safe() -> None:
+def test_targets_in_flight_become_unconfirmed_unless_a_repeat_is_safe() -> None:
     once, again, beside = in_flight(), in_flight(next_attempt_at=EARLIER, settled_at=EARLIER), in_flight()
     waiting = pending(once.run)
     rescued = settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id])
-    assert rescued == rescue.Rescued(2, frozenset())
+    assert rescued == closing.Rescued(2, frozenset())
     for target in (once, again, beside, waiting):
         target.refresh_from_db()
     assert [once.status, again.status] == ["unconfirmed", "pending"]
@@ -664,9 +666,9 @@ def lane_of(holder: str, crashes: int = 0, busy: bool = True, epoch: int = EPOCH
 
 
 def crashes_of(*lanes: LaneState, found: LaneState | None = None) -> list[int]:
-    """After somebody has found the first of them without a holder."""
+    """After another driver has found the first of them without a holder."""
     account = (found or lanes[0]).account_id
-    with_ledger(lambda ledger: rescue.settle_crashes(ledger, [account], "me", NOW))
+    with_ledger(lambda ledger: closing.settle_crashes(ledger, [account], "me", NOW))
     for lane in lanes:
         lane.refresh_from_db()
     return [lane.crashes for lane in lanes]
@@ -679,7 +681,7 @@ def test_a_crash_counts_against_lanes_that_had_something_in_flight() -> None:
     assert [lane.holder for lane in (busy, idle, earlier, beside)] == ["", "", "", "alive"]
 
 
-def test_what_this_holder_has_settled_was_not_in_flight() -> None:
+def test_targets_settled_by_this_holder_were_not_in_flight() -> None:
     lane = lane_of("dead")
     RunTarget.objects.filter(account=lane.account_id).update(status="sent")
     assert crashes_of(lane) == [0]
@@ -708,7 +710,7 @@ def test_our_own_lanes_have_not_crashed() -> None:
         case("another", -1, 1, id="another-driver"),
     ],
 )
-def test_a_restart_of_postgresql_is_nobodys_crash(token: str, minutes_after_start: int, crashes: int) -> None:
+def test_a_restart_of_postgresql_is_not_a_crash(token: str, minutes_after_start: int, crashes: int) -> None:
     (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
     DriverFactory.create(token=token, beat_at=row["at"] + timedelta(minutes=minutes_after_start))
     assert crashes_of(lane_of("dead")) == [crashes]
@@ -769,7 +771,7 @@ def test_the_only_suspect_is_suspended_after_five_crashes(crashes: int, status: 
     assert (lane.account.status, innocent.account.status) == (status, "active")
 
 
-def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
+def test_with_two_suspects_neither_is_alone() -> None:
     one, other = lane_of("dead", crashes=4), lane_of("dead", crashes=4)
     assert crashes_of(one, other) == [5, 5]
     one.account.refresh_from_db()
@@ -778,7 +780,7 @@ def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
 
 def test_only_a_suspect_is_alone() -> None:
     suspect, innocent = lane_of("dead", crashes=2), lane_of("dead", crashes=1)
-    holder = {"holder": "dead", "suspect": rescue.SUSPECT_AFTER}
+    holder = {"holder": "dead", "suspect": closing.SUSPECT_AFTER}
     rows = with_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, holder))
     alone = {row["account_id"]: row["alone"] for row in rows}
     assert alone == {suspect.account_id: True, innocent.account_id: False}
@@ -796,7 +798,7 @@ def test_an_idle_suspect_is_not_suspended_by_the_crash_of_others() -> None:
 
 @pytest.mark.parametrize("status", ["sending", "sent", "unconfirmed", "pending"])
 def test_the_first_attempt_of_a_run_is_its_first_claim(status: str) -> None:
-    """What is moved there with the claim of another run has not been tried in this one."""
+    """A target moved there with the claim of another run has not been attempted in this one."""
     run = make_run()
     in_flight(run, status=status)
     run.refresh_from_db()

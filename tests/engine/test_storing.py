@@ -19,9 +19,10 @@ from django.utils import timezone
 
 from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
-from fanout.engine import driver, rescue, sql
+from fanout.database import conninfo
+from fanout.engine import closing, driver, sql
 from fanout.engine.batch import Claim, LaneWrite
-from fanout.engine.connection import BlockingLink, conninfo
+from fanout.engine.connection import BlockingLink, prepare
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.models import Activity, LaneState, Run, RunTarget
@@ -236,7 +237,7 @@ def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage,
     with psycopg.connect(info) as other:
         lock = [(stage.now + 0.3 * SECOND, lambda now: other.execute(LOCK_RUN, [first.pk]))]
         stage.play(6, lock)
-        assert fresh(first).sending == CONCURRENCY  # answered long ago, and nobody can note it
+        assert fresh(first).sending == CONCURRENCY  # answered long ago, and it cannot be stored
         other.rollback()
     stage.play()
     assert (fresh(first).sent, fresh(second).sent) == (CONCURRENCY, 10)
@@ -246,11 +247,11 @@ def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage,
 # --- what the last holder left in flight ------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
-    async def settle() -> rescue.Rescued:
-        link = BlockingLink.open(conninfo(connection.settings_dict))
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued:
+    async def settle() -> closing.Rescued:
+        link = await prepare(BlockingLink.open(conninfo(connection.settings_dict)))
         try:
-            return await rescue.settle_in_flight(Ledger(link, link), taken, repeatable)
+            return await closing.settle_in_flight(Ledger(link, link), taken, repeatable)
         finally:
             await link.close()
 
@@ -267,17 +268,15 @@ def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
     ],
 )
 @pytest.mark.usefixtures("transactional_db")
-def test_what_was_in_flight_waits_while_its_results_could_not_be_stored(
-    state: str, settled: bool, repeatable: bool
-) -> None:
-    """Only of that account. What a rule refuses is refused for good, and nobody waits for it."""
+def test_targets_in_flight_wait_while_results_cannot_be_stored(state: str, settled: bool, repeatable: bool) -> None:
+    """Only that account waits. A result that breaks a rule is refused for good, and not waited for."""
     fields = {"status": "sending", "claim_epoch": 1, "claimed_at": timezone.now()}
     one, other = (RunTargetFactory.create(**fields) for _ in range(2))
     taken = [one.account_id, other.account_id, AccountFactory.create().pk]
     Fault((("fanout_activity", "INSERT", f"NEW.account_id = {one.account_id}"),), state).begin()
     rescued = settle_in_flight(taken, [one.account_id] if repeatable else [])
     Fault(()).end()
-    assert rescued == rescue.Rescued(1 + settled, frozenset() if settled else frozenset({one.account_id}))
+    assert rescued == closing.Rescued(1 + settled, frozenset() if settled else frozenset({one.account_id}))
     for target in (one, other):
         target.refresh_from_db()
     assert one.status == (("pending" if repeatable else "unconfirmed") if settled else "sending")

@@ -9,7 +9,7 @@ import pytest
 
 from accounts.channels.base import AccountConfig
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.transports import CLOSE_LIMIT, Transports
+from fanout.engine.driver import CLOSE_LIMIT, Transports
 from tests.engine.ledgers import NOW
 
 
@@ -48,7 +48,7 @@ def test_a_transport_is_made_anew_only_when_its_account_has_changed() -> None:
     asyncio.run(main())
 
 
-def test_all_are_closed_at_once_and_nobody_waits_long(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_transports_are_closed_at_once_within_the_limit(caplog: pytest.LogCaptureFixture) -> None:
     wires: dict[str, Wire] = {}
 
     def make(one: AccountConfig) -> Wire:

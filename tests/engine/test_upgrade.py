@@ -8,8 +8,9 @@ import psycopg
 import pytest
 from django.db import connection
 
+from fanout.database import conninfo
 from fanout.engine import sql
-from fanout.engine.connection import AsyncLink, by_key, conninfo
+from fanout.engine.connection import AsyncLink, by_key
 from tests.factories import LaneStateFactory, RunFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accounts.channels.registry import channels
 from accounts.models import Account
 from accounts.presets import PRESETS
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.engine.simulation import Scenario, simulate
 from fanout.plans.forecast import forecast_reminder
 from reminders.models import Reminder, ReminderMessage, ReminderTarget

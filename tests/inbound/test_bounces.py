@@ -13,14 +13,15 @@ from django.test import RequestFactory
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.database import execute
 from fanout.inbound import worker
 from fanout.inbound.bounces import _about_last_try, _is_refusal, apply_bounce, cause, counted_as, record_bounce, take_in
 from fanout.inbound.events import store
 from fanout.inbound.mails import Bounce
 from fanout.inbound.views import bounce_webhook
 from fanout.inbound.worker import EFFECTS
-from fanout.lanes import bounces, new_chats
-from fanout.lanes.statements import execute
+from fanout.lanes import new_chats
+from fanout.lanes.status import bounces_of_day
 from fanout.models import (
     Activity,
     Event,
@@ -417,7 +418,7 @@ def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_addres
     assert (target.status, target.error_kind) == ("failed", kind)
     assert Run.objects.get(pk=target.run_id).status == "partial"
     assert Notification.objects.get().title == "Delivered messages came back"
-    (day,) = execute(*bounces.of_day(target.account_id, NOW - timedelta(hours=1)))
+    (day,) = execute(*bounces_of_day(target.account_id, NOW - timedelta(hours=1)))
     assert day["bounced"] == 0
     assert not Suppression.objects.exists()
 

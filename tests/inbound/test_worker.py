@@ -12,8 +12,8 @@ from django_q.models import OrmQ
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.database import execute
 from fanout.inbound import events, receipts, worker
-from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
 from fanout.ops import tasks
 from tests.factories import AccountFactory, InboundEventFactory

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
+from fanout.database import execute
 from fanout.lanes import new_chats
-from fanout.lanes.new_chats import only_new_chats
-from fanout.lanes.statements import execute
+from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.new_chats import NewChatHold
 from reminders.models import Recipient
@@ -41,7 +41,7 @@ def run() -> Run:
 
 
 def owe(run: Run, address: str, **fields: Any) -> RunTarget:
-    """Somebody whom another account knows."""
+    """A person whom another account knows."""
     person = RecipientFactory.create(owner=run.owner, kind="person", address=address)
     Recipient.objects.filter(pk=person.pk).update(kind=fields.pop("kind", "person"))
     KnownChat.objects.create(account=AccountFactory.create(), address=address, begun_at=NOW)
@@ -60,7 +60,7 @@ def test_nothing_but_new_chats(run: Run) -> None:
     assert not only_new_chats(run.pk, run.account_id)
 
 
-def test_what_is_settled_and_what_others_owe_does_not_count(run: Run) -> None:
+def test_settled_targets_and_those_of_other_accounts_do_not_count(run: Run) -> None:
     other = RunFactory.create(reminder__account=run.account, status="running")
     owe(other, "+60123456781")
     owe(run, "+60123456782", status="sent")
@@ -79,8 +79,8 @@ def test_a_group_is_never_a_new_chat(run: Run) -> None:
 # --- how many ---------------------------------------------------------------------------------------------
 
 
-def test_how_many_of_a_run_s_pending_targets_are_new(run: Run) -> None:
-    """Neither groups nor who is known, nor what is settled, nor what somebody else owes, nor another run's."""
+def test_new_chats_among_the_pending_targets_of_a_run(run: Run) -> None:
+    """Not groups, known chats, settled targets, or targets of other accounts or runs."""
     owe(run, "+60123456780")
     owe(run, "+60123456781")
     known(run, "+60123456781")
@@ -104,14 +104,14 @@ def test_only_the_first_pending_targets_are_looked_at(run: Run, monkeypatch: pyt
     assert new_chats.pending_new_chats([pair]) == {pair: 0}
 
 
-def test_nobody_asks_about_nothing(django_assert_num_queries: Any) -> None:
+def test_without_pairs_no_query_is_made(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         assert new_chats.pending_new_chats([]) == {}
         assert new_chats.new_in_reminders([]) == {}
         assert new_chats.new_recipients([]) == set()
 
 
-def test_how_many_of_a_reminder_s_persons_are_new() -> None:
+def test_new_chats_among_the_persons_of_a_reminder() -> None:
     reminder, another = ReminderFactory.create(targets=1), ReminderFactory.create(targets=1)
     account = reminder.account
     people = [listed(reminder, f"+6012345678{n}") for n in range(3)]
@@ -165,8 +165,8 @@ def test_new_among_and_the_addresses_that_are_known() -> None:
         case(1, 30_001, 1, id="rounded-down"),
     ],
 )
-def test_what_is_true_of_the_first_is_true_of_the_rest(new: int, targets: int, all_of_them: int) -> None:
-    assert new_chats.extrapolate(new, targets) == all_of_them
+def test_a_count_of_the_first_is_scaled_to_all(new: int, targets: int, all_of_them: int) -> None:
+    assert new_chats.scaled_to_all(new, targets) == all_of_them
 
 
 @pytest.mark.parametrize(("knob", "budget"), [case(math.inf, None, id="no-limit"), (0.0, 0), (7.0, 7)])
@@ -208,7 +208,7 @@ def test_which_chats_were_begun_today(begun_at: datetime | None, counted: int) -
         case({"kind": "group"}, 0, id="a-group"),
     ],
 )
-def test_what_is_under_way_counts_as_begun(fields: dict[str, Any], counted: int) -> None:
+def test_targets_under_way_count_as_begun(fields: dict[str, Any], counted: int) -> None:
     account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
     run = RunFactory.create(reminder__account=account, status="running")
     owe(run, "+60123456789", **{"status": "sending", "claimed_at": NOW} | fields)
@@ -278,7 +278,7 @@ def test_a_chat_keeps_the_day_on_which_it_began(run: Run) -> None:
         case("120363000000000001@g.us", False, False, id="a-group"),
     ],
 )
-def test_who_writes_is_no_new_chat_any_more(address: str, already: bool, news: bool) -> None:
+def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool, news: bool) -> None:
     account = AccountFactory.create()
     if already:
         KnownChat.objects.create(account=account, address=address)
@@ -335,3 +335,37 @@ def test_a_chat_that_began_with_another_message_stays(run: Run) -> None:
     KnownChat.objects.create(account=run.account, address=target.address, begun_at=NOW - HOUR)
     new_chats.refused_late(target, HOUR, "too many", NOW)
     assert KnownChat.objects.filter(account=run.account, address=target.address).exists()
+
+
+STARTS, ENDS = NOW.replace(hour=0), NOW.replace(hour=0) + timedelta(days=1)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.django_db
+def test_which_new_chats_were_begun_today() -> None:
+    account, beside = (AccountFactory.create(timezone="UTC", new_chats_per_day=5) for _ in range(2))
+    begun = [STARTS, ENDS - SECOND, STARTS - SECOND, ENDS, None]
+    KnownChat.objects.bulk_create(
+        [KnownChat(account=account, address=f"+6010000000{n}", begun_at=at) for n, at in enumerate(begun)]
+        + [KnownChat(account=beside, address="+60100000009", begun_at=NOW)]
+    )
+    assert new_chats_now(account, NOW).begun == 2
+    run = RunFactory.create(account=account, status="running")
+    targets: list[dict[str, Any]] = [
+        {"status": "sending", "claimed_at": STARTS},
+        {"status": "unconfirmed", "claimed_at": ENDS - SECOND},
+        {"address": "+60100000009"},  # whom only the other account knows
+        {"claimed_at": STARTS - SECOND},
+        {"claimed_at": ENDS},
+        {"status": "failed"},
+        {"kind": "group"},
+        {"account": beside},
+        {"address": "+60100000004"},  # who wrote first
+    ]
+    for n, fields in enumerate(targets):
+        plain: dict[str, Any] = {"status": "sending", "claimed_at": NOW, "account": account}
+        given = plain | {"address": f"+6020000000{n}"} | fields
+        kind = given.pop("kind", "person")
+        (person,) = Recipient.objects.bulk_create([Recipient(owner=run.owner, kind=kind, address=given["address"])])
+        RunTarget.objects.create(run=run, recipient=person, position=n, **given)
+    assert new_chats_now(account, NOW).begun == 5

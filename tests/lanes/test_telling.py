@@ -1,4 +1,4 @@
-"""Who is told: the owner and the team, each as they want it, and nobody else."""
+"""Notifications go to the owner and the team, each as they want it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
+from fanout.database import carry_out
 from fanout.lanes import status
-from fanout.lanes.statements import carry_out
 from fanout.models import Notification, Run, Subscription
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
@@ -49,20 +49,20 @@ def test_the_team_is_told_with_the_owner(team):
     assert told() == ["cleo", "mei"]
 
 
-def test_what_is_shared_with_nobody_is_told_to_its_owner_only(team):
+def test_unshared_things_are_told_to_their_owner_only(team):
     person("cleo", team)
     finished_run(None)
     assert told() == ["mei"]
 
 
-def test_a_test_is_told_only_to_whoever_sent_it(team):
+def test_a_test_is_told_only_to_its_author(team):
     person("cleo", team)
     run = finished_run(team, is_test=True)
     carry_out(transitions.came_back(run.pk, "no such mailbox", NOW))
     assert told() == ["mei", "mei"], "that it was delivered, and that it came back"
 
 
-def test_who_does_not_want_the_teams_news_gets_none(team):
+def test_members_can_opt_out_of_the_teams_notifications(team):
     Subscription.objects.create(user=person("cleo", team), team=False)
     finished_run(team)
     assert told() == ["mei"]
@@ -82,7 +82,7 @@ def test_without_the_bell_it_is_listed_as_read(team):
     assert dict(Notification.objects.values_list("user__username", "read_at")) == {"cleo": NOW, "mei": None}
 
 
-def test_bounces_keep_everybodys_notification_up_to_date(team):
+def test_bounces_keep_all_notifications_up_to_date(team):
     person("cleo", team)
     run = finished_run(team)
     Notification.objects.all().delete()

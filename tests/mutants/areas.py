@@ -43,10 +43,10 @@ AREAS: dict[str, Area] = {
             "tests/engine/test_follow_ups.py",
         ),
     ),
-    "engine": Area(("fanout/engine/[!s]*.py", "fanout/engine/sender.py")),
+    "engine": Area(("fanout/engine/[!s]*.py",)),
     "rules": Area(("fanout/rules/*.py",)),
     "transitions": Area(("fanout/runs/transitions.py",), (*RUNS, *STATEMENTS)),
-    "lanes": Area(("fanout/lanes/*.py",)),
+    "lanes": Area(("fanout/lanes/*.py", "fanout/database.py")),
     "books": Area(
         ("fanout/migrations/0002_triggers.py",),
         (*RUNS, STATEMENTS[0], "tests/lanes/test_deleting.py", "tests/security/test_trail.py"),

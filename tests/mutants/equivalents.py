@@ -8,7 +8,7 @@ from tests.mutants.changes import Mutant
 
 #: file, the piece as it is, the piece as it would be (patterns), and the reason
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
-    ("fanout/engine/sql.py", "0x43*", "*", "the number of a lock space: any that nobody else uses is as good"),
+    ("fanout/engine/sql.py", "0x43*", "*", "the number of a lock space: any unused one is as good"),
     (
         "fanout/engine/sql.py",
         "id = ANY(%s::bigint[[]])",
@@ -59,8 +59,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "how long a round works before the next one goes on: a second more or less",
     ),
     ("fanout/runs/controls.py", "20.0", "*", "how long a person waits before the sweep goes on: a second more or less"),
-    ("fanout/lanes/backpressure.py", "0x43*", "*", "the number of a lock space: any that nobody else uses is as good"),
-    ("fanout/inbound/worker.py", "0x43*", "*", "the number of a lock: any that nobody else uses is as good"),
+    (
+        "fanout/lanes/account_limits.py",
+        "0x43*",
+        "*",
+        "the number of a lock space: any unused one is as good",
+    ),
+    ("fanout/inbound/worker.py", "0x43*", "*", "the number of a lock: any unused one is as good"),
     (
         "fanout/runs/follow_ups.py",
         "address = ANY(%s::text[[]])",
@@ -74,7 +79,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "LOCK only takes locks earlier, in one order: what is changed afterwards is the same without it",
     ),
     (
-        "fanout/lanes/poke.py",
+        "fanout/lanes/wake.py",
         "account_id = ANY(%(accounts)s)",
         "*",
         "LOCK only takes locks earlier, in one order: what is changed afterwards is the same without it",

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from fanout.admin.stream import missed_notifications
-from fanout.lanes.statements import execute
+from fanout.database import execute
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Notification, Run, Subscription
 from fanout.ops import passing_on

@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from fanout.lanes.connecting import conninfo
+from fanout.database import conninfo
 from fanout.models import Driver
 from fanout.ops import tasks
 from fanout.runs import firing

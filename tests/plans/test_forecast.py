@@ -12,8 +12,9 @@ from django.db import connection
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from fanout.database import conninfo
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import BlockingLink, conninfo
+from fanout.engine.connection import BlockingLink
 from fanout.engine.simulation import Scenario, World, simulate
 from fanout.models import Run
 from fanout.plans.forecast import (

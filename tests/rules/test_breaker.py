@@ -85,14 +85,14 @@ def test_an_address_wears_out(soft: list[int], worn_out: bool) -> None:
     assert breaker.worn_out([bool(one) for one in soft]) is worn_out
 
 
-def test_what_comes_after_an_outage_is_added_to_it() -> None:
+def test_outcomes_after_an_outage_are_added() -> None:
     outage = "." + breaker.UNREACHABLE * 6
     assert [breaker.add(outage, letter) for letter in ".er"] == [f"{outage}.", f"{outage}e", f"{outage}r"]
     assert breaker.add("n" * 5, "n") == "n" * 6
 
 
 @pytest.mark.parametrize("sample", ["", "r", "nn"], ids=["nothing", "a break", "an outage"])
-def test_where_nobody_is_judged_there_is_no_rate(sample: str) -> None:
+def test_without_judged_outcomes_there_is_no_rate(sample: str) -> None:
     assert (breaker.judged(sample), breaker.error_rate(sample)) == (0, 0.0)
 
 

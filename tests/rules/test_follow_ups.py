@@ -70,8 +70,8 @@ def test_the_third_attempt_begins_the_cooldown() -> None:
     assert after_cooldown(person, third + 48 * HOUR) == Person("active", 0, third + 48 * HOUR)
 
 
-def test_the_limit_does_not_overwrite_what_somebody_decided() -> None:
-    """Whoever was converted stays so, and the end of the cooldown does not make them active."""
+def test_the_limit_does_not_overwrite_an_operators_status() -> None:
+    """A converted person stays so, and the end of the cooldown does not make them active."""
     person = after_attempt(Person("converted", 2), LIMITS, NOON)
     assert (person.status, person.limited, person.cooldown_until) == ("converted", False, NOON + 48 * HOUR)
     assert after_cooldown(person, NOON + 48 * HOUR).status == "converted"
@@ -132,11 +132,11 @@ def test_a_reply_that_came_late_does_not_move_the_fresh_start_back() -> None:
     ],
     ids=["below it", "at it", "above it", "somebody decided", "cooling already", "cooling below it"],
 )
-def test_whoever_is_above_a_lowered_limit_begins_the_cooldown(person: Person, expected: Person) -> None:
+def test_a_person_above_a_lowered_limit_begins_the_cooldown(person: Person, expected: Person) -> None:
     assert under_lower_limit(person, Limits(attempts=2), NOON) == expected
 
 
-def test_three_attempts_and_two_days_where_nobody_says_otherwise() -> None:
+def test_three_attempts_and_two_days_by_default() -> None:
     assert (LIMITS, QueueLimits()) == (Limits(3, 48 * HOUR), QueueLimits(200, 5_000))
 
 
@@ -152,7 +152,7 @@ def test_three_attempts_and_two_days_where_nobody_says_otherwise() -> None:
         (5_000, "low", "queue_full_5000"),
     ],
 )
-def test_who_joins_the_queue(queued: int, urgency: str, reason: str) -> None:
+def test_follow_ups_that_may_join_the_queue(queued: int, urgency: str, reason: str) -> None:
     assert not_admitted(queued, urgency, QueueLimits()) == reason
 
 
@@ -225,5 +225,5 @@ def test_the_state_machine_against_a_model(steps: list[tuple[str, int]], most: i
         assert seen.replied_at is None or after_reply(seen, seen.replied_at) == seen
 
 
-def test_of_whom_nothing_is_known_has_had_no_attempt() -> None:
+def test_an_unknown_person_has_had_no_attempt() -> None:
     assert refusal(ANYBODY, True, Limits(attempts=1), NOON) == ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from accounts.channels import registry
 from fanout.models.run import PauseReason
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import (
@@ -15,13 +16,20 @@ from fanout.rules.gates import (
     OPEN,
     TOO_LATE,
     AccountFacts,
+    Cap,
     Close,
+    OwnLimit,
     Refuse,
     RunFacts,
     TargetFacts,
     Wait,
+    WarmUp,
     business_hours,
+    cap_of_day,
     daily_cap,
+    goes_on_at,
+    limit_in_the_way,
+    local_date,
     may_receive,
     may_run,
     suspension_over,
@@ -234,3 +242,99 @@ COOLING = Person("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), 
 )
 def test_may_receive(target: TargetFacts, gate: object) -> None:
     assert may_receive(target, Limits(), NOON) == gate
+
+
+TODAY = date(2026, 1, 5)
+FALLBACK = {"email": 20, "message": 50}
+NO_WARMUP = WarmUp()
+WARMING = WarmUp(date(2026, 1, 1), 14, 5)
+
+
+@pytest.mark.parametrize(
+    ("channel", "own", "warmup", "cap"),
+    [
+        case("smtp", None, NO_WARMUP, Cap(20, "fallback"), id="mail-falls-back"),
+        case("smtp", OwnLimit(300), NO_WARMUP, Cap(300, "account"), id="own-limit"),
+        case("smtp", OwnLimit(None), NO_WARMUP, Cap(None, "account"), id="own-limit-says-none"),
+        case("sandbox", None, NO_WARMUP, Cap(None, "none"), id="messaging-has-none"),
+        case("sandbox", OwnLimit(7), NO_WARMUP, Cap(7, "account"), id="messaging-with-its-own"),
+        case("smtp", OwnLimit(300), WARMING, Cap(16, "warm-up"), id="warming-up"),
+        case("sandbox", None, WARMING, Cap(22, "warm-up"), id="warming-up-without-a-cap"),
+        case("smtp", OwnLimit(3), WARMING, Cap(3, "account"), id="already-below-the-floor"),
+        case("smtp", OwnLimit(300), WarmUp(date(2025, 1, 1), 14, 5), Cap(300, "account"), id="warm"),
+        case("smtp", OwnLimit(300), WarmUp(date(2026, 1, 5), 0, 5), Cap(300, "account"), id="warm-up-off"),
+    ],
+)
+def test_daily_cap(channel: str, own: OwnLimit | None, warmup: WarmUp, cap: Cap) -> None:
+    assert cap_of_day(channel, "email", own, FALLBACK, warmup, TODAY) == cap
+
+
+def test_a_channel_may_know_its_providers_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    capped = replace(registry.channel("smtp"), daily_caps={"email": 500})
+    monkeypatch.setitem(registry.channels(), "smtp", capped)
+
+    assert cap_of_day("smtp", "email", None, FALLBACK, NO_WARMUP, TODAY) == Cap(500, "channel")
+    assert cap_of_day("smtp", "message", None, FALLBACK, NO_WARMUP, TODAY) == Cap(50, "fallback")
+    assert cap_of_day("smtp", "email", OwnLimit(7), FALLBACK, NO_WARMUP, TODAY) == Cap(7, "account")
+
+
+def test_an_action_without_a_fallback_has_no_cap() -> None:
+    assert cap_of_day("smtp", "inmail", None, FALLBACK, NO_WARMUP, TODAY) == Cap(None, "none")
+
+
+@pytest.mark.parametrize(
+    ("at", "day"),
+    [
+        case("2027-01-01T04:59", date(2026, 12, 31), id="still-last-year"),
+        case("2027-01-01T05:00", date(2027, 1, 1), id="new-year"),
+        case("2026-11-02T04:59", date(2026, 11, 1), id="day-with-25-hours"),
+    ],
+)
+def test_the_day_is_the_accounts_own(at: str, day: date) -> None:
+    assert local_date("America/New_York", datetime.fromisoformat(at).replace(tzinfo=UTC)) == day
+
+
+HOUR = timedelta(hours=1)
+MIDNIGHT = datetime(2026, 1, 6, tzinfo=UTC)
+WINDOW = Window("UTC", 8, 18)
+
+
+CAPPED = {"cap": 1, "used": 1, "day_ends_at": MIDNIGHT}
+
+
+@pytest.mark.parametrize(
+    ("fields", "until"),
+    [
+        case({}, None, id="nothing"),
+        case({"status": "paused"}, None, id="an-operator-decides"),
+        case({"status": "suspended", "status_until": NOON + HOUR}, NOON + HOUR, id="a-ban"),
+        case({"hours": BusinessHours("UTC", 15, 17)}, NOON + 3 * HOUR, id="its-hours"),
+        case(CAPPED, MIDNIGHT, id="its-cap"),
+        case(CAPPED | {"status": "suspended", "status_until": NOON + HOUR}, MIDNIGHT, id="the-longer-one"),
+    ],
+)
+def test_the_limit_that_lasts_longest_is_in_the_way(fields: dict[str, Any], until: datetime | None) -> None:
+    limit = limit_in_the_way(account(**fields), NOON)
+    assert (limit.until if isinstance(limit, Wait) else None) == until
+
+
+@pytest.mark.parametrize(
+    ("fields", "not_before", "goes_on"),
+    [
+        case({}, None, NOON, id="at-once"),
+        case({}, NOON - HOUR, NOON, id="not-before-a-moment-that-is-over"),
+        case({}, NOON + HOUR, NOON + HOUR, id="not-before-later"),
+        case({}, NOON + 7 * HOUR, NOON + 20 * HOUR, id="when-the-window-opens"),
+        case({"status": "suspended", "status_until": NOON + 2 * HOUR}, None, NOON + 2 * HOUR, id="after-the-ban"),
+        case({"status": "suspended", "status_until": NOON + 2 * HOUR}, NOON + HOUR, NOON + 2 * HOUR, id="the-later"),
+        case(CAPPED, None, MIDNIGHT + 8 * HOUR, id="tomorrow"),
+    ],
+)
+def test_a_run_goes_on_as_soon_as_window_and_account_allow(
+    fields: dict[str, Any], not_before: datetime | None, goes_on: datetime
+) -> None:
+    assert goes_on_at(WINDOW, account(**fields), NOON, not_before) == goes_on
+
+
+def test_where_window_and_hours_never_meet_a_run_does_not_go_on() -> None:
+    assert goes_on_at(WINDOW, account(hours=BusinessHours("UTC", 19, 22)), NOON) is None

@@ -1,4 +1,4 @@
-"""Who counts as silent, and in which order that has consequences."""
+"""Silent processes, and the order of what follows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECOND = timedelta(seconds=1)
     ("silent_for", "driver", "cluster"),
     [(0, True, True), (10, True, True), (11, False, True), (15, False, True), (16, False, False)],
 )
-def test_who_is_alive(silent_for, driver, cluster):
+def test_a_process_is_alive_until_its_limit(silent_for, driver, cluster):
     beat_at = NOW - timedelta(seconds=silent_for)
     assert (driver_is_alive(beat_at, NOW), cluster_is_alive(beat_at, NOW)) == (driver, cluster)
 
 
-def test_who_never_beat_is_not_alive():
+def test_a_process_that_never_beat_is_not_alive():
     assert not driver_is_alive(None, NOW)
     assert not cluster_is_alive(None, NOW)
 

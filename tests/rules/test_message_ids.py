@@ -42,7 +42,7 @@ def test_ours_is_recognised(text: str) -> None:
     ],
     ids=["nothing", "old", "target", "part", "zero", "digits", "longer", "hash longer", "hash cut", "made up"],
 )
-def test_what_was_made_up_names_nothing(text: str) -> None:
+def test_a_made_up_id_names_nothing(text: str) -> None:
     assert named_in(text) is None
 
 
@@ -57,6 +57,6 @@ def test_a_key_of_before_is_still_believed(settings: Any) -> None:
     assert named_in(REAL) == Named(7, 1)
 
 
-def test_nobody_guesses_a_hash_of_eighty_bits() -> None:
+def test_the_hash_has_eighty_bits() -> None:
     *_, digits = REAL.split("-")
     assert (len(digits), set(digits) <= set("0123456789abcdef")) == (20, True)

@@ -42,7 +42,7 @@ case = pytest.param
         case(NewChats(OVER), None, id="hold is over"),
     ],
 )
-def test_what_a_new_chat_waits_for(chats: NewChats, expected: Wait | None) -> None:
+def test_the_wait_of_a_new_chat(chats: NewChats, expected: Wait | None) -> None:
     assert wait_for_new_chats(chats, NOW) == expected
 
 
@@ -79,7 +79,7 @@ def test_a_chat_that_goes_through_forgets_the_refusals_but_not_a_hold() -> None:
     assert went_through(HELD, NOW) == HELD
 
 
-def test_of_two_holds_the_later_stands() -> None:
+def test_the_hold_that_ends_later_stands() -> None:
     assert later(HELD, OVER) == later(OVER, HELD) == later(NO_HOLD, HELD) == later(HELD, NO_HOLD) == HELD
 
 
@@ -93,7 +93,7 @@ def test_of_two_holds_the_later_stands() -> None:
         case(NewChats(HELD, budget=30), True, id="both"),
     ],
 )
-def test_who_is_a_new_chat_matters_where_they_are_limited(chats: NewChats, matters: bool) -> None:
+def test_new_chats_are_limited_by_budget_or_hold(chats: NewChats, matters: bool) -> None:
     assert chats.limited(NOW) is matters
 
 
@@ -102,7 +102,7 @@ def test_chats_that_begin_are_added_to_those_of_the_day() -> None:
     assert chats == NewChats(HELD, budget=30, begun=6, day_ends_at=MIDNIGHT)
 
 
-def test_of_two_holds_that_end_together_the_one_in_memory_stands() -> None:
+def test_the_hold_in_memory_stands_when_both_end_together() -> None:
     stored = NewChatHold(HELD.until, "another", 5)
     assert (later(HELD, stored), later(stored, HELD)) == (HELD, stored)
     assert later(NO_HOLD, NewChatHold(refusals=2)) == NewChatHold(refusals=2)

@@ -162,7 +162,7 @@ def test_every_kind_has_a_consequence() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.AUTH, Kind.BANNED, Kind.UNAVAILABLE, Kind.RATE_LIMITED])
-def test_a_broken_account_fails_nobody(kind: Kind) -> None:
+def test_a_broken_account_fails_no_target(kind: Kind) -> None:
     """However often: a thousand recipients must not pay for their sender's trouble."""
     for attempts in (1, 4, 100):
         told = judge(NotSent(kind), attempts=attempts)
@@ -196,7 +196,7 @@ def test_unknown_is_asked_again_only_where_repeats_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(("sample", "seconds"), [("", 5), ("..e", 10), (".ee", 20), ("eeee", 60), ("e" * 50, 60)])
-def test_nobody_gets_through(sample: str, seconds: float) -> None:
+def test_an_unreachable_provider_holds_the_lane(sample: str, seconds: float) -> None:
     """The lane backs off, doubling up to a minute, and the recipient keeps its attempts."""
     told = judge(NotSent(Kind.NETWORK), sample=sample, attempts=9)
     assert (told.status, told.hold_until, told.spends_attempt) == ("pending", after(seconds), False)
@@ -239,11 +239,11 @@ def test_a_ban_lasts_ten_minutes_at_least(ends_in: float | None, expected: float
 
 
 @pytest.mark.parametrize(("failed", "seconds"), [(0, 0.5), (1, 1), (5, 16), (6, 32), (7, 32), (50, 32)])
-def test_the_wait_of_a_lane_that_reaches_nobody_doubles_six_times(failed: int, seconds: float) -> None:
+def test_the_wait_for_an_unreachable_provider_doubles_six_times(failed: int, seconds: float) -> None:
     assert judge(NotSent(Kind.NETWORK), sample="e" * failed, base=0.5).hold_until == after(seconds)
 
 
-def test_what_reaches_nobody_says_so_in_the_sample() -> None:
+def test_an_unreachable_provider_is_noted_in_the_sample() -> None:
     told = judge(NotSent(Kind.NETWORK, "reset"), sample="..e")
     assert told == Consequence(
         "pending", "n", after(10), spends_attempt=False, hold_until=after(10), kind="network", error="reset"

@@ -101,9 +101,11 @@ def test_a_pace_that_is_stored_after_every_message_goes_on_where_it_was(
 
 def test_without_a_rate_an_old_bucket_holds_nothing_back() -> None:
     """The operator took the limit away while the bucket was empty."""
-    state = PaceState(tat=NOW + timedelta(minutes=5))
+    state = PaceState(theoretical_arrival=NOW + timedelta(minutes=5))
     assert next_slot(state, PaceSettings(0, 1), NOW) == NOW
-    assert after_claim(state, PaceSettings(0, 1), NOW, random.Random(1)).tat == state.tat
+    assert (
+        after_claim(state, PaceSettings(0, 1), NOW, random.Random(1)).theoretical_arrival == state.theoretical_arrival
+    )
 
 
 def test_random_gaps_stay_in_their_range() -> None:
@@ -122,7 +124,7 @@ def test_a_clock_that_jumps_back_waits_and_grants_nothing() -> None:
         state = after_claim(state, settings, NOW, rng)
     back = NOW - timedelta(hours=1)
     assert next_slot(state, settings, back) == NOW + SECOND
-    assert after_claim(state, settings, back, rng).tat == NOW + 4 * SECOND
+    assert after_claim(state, settings, back, rng).theoretical_arrival == NOW + 4 * SECOND
 
 
 def test_a_clock_that_jumps_forward_fills_one_burst_and_no_more() -> None:
@@ -180,7 +182,7 @@ def test_a_late_call_costs_nothing_while_the_bucket_is_in_debt() -> None:
     assert owed == SECOND
     state = after_claim(state, settings, NOW, rng)
     assert called_late(state, owed, SECOND) == state
-    assert called_late(state, owed, 3 * SECOND).tat == NOW + 4 * SECOND
+    assert called_late(state, owed, 3 * SECOND).theoretical_arrival == NOW + 4 * SECOND
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2, 10])
@@ -192,7 +194,7 @@ def test_a_burst_that_is_called_late_counts_from_the_call_as_one(seconds: float)
         state = after_claim(state, pace, NOW, rng)
     for debt_at_claim in owed:
         state = called_late(state, debt_at_claim, seconds * SECOND)
-    assert state.tat == NOW + (seconds + 3) * SECOND
+    assert state.theoretical_arrival == NOW + (seconds + 3) * SECOND
     assert next_slot(state, pace, NOW) == NOW + (seconds + 1) * SECOND
 
 
@@ -218,8 +220,8 @@ def test_a_bucket_is_never_behind_the_calls_it_has_seen(lags: list[float], gaps:
             state = called_late(state, owed, now - claimed_at)
             exact = max(exact, now) + 1.5 * SECOND
             calls.append(now)
-        assert state.tat is not None
-        assert state.tat >= exact - SECOND / 1000
+        assert state.theoretical_arrival is not None
+        assert state.theoretical_arrival >= exact - SECOND / 1000
         now += lag * SECOND
     for call, other in zip(calls, calls[40 + burst :]):
         assert other >= call + timedelta(minutes=1)
@@ -262,7 +264,7 @@ def test_under_backpressure_every_wait_is_a_fifth_to_two_fifths_longer(pace: Pac
     rng, state, at, sent = random.Random(1), PaceState(), NOW, []
     for _ in range(200):
         at = next_slot(state, pace, at)
-        state = after_claim(state, pace, at, rng, pressed=True)
+        state = after_claim(state, pace, at, rng, backpressure=True)
         sent.append(at)
         assert believed(state, pace, at) == state, "whoever takes the lane over keeps the longer wait"
     waits = [(after - before).total_seconds() for before, after in pairwise(sent)]
@@ -274,13 +276,13 @@ def test_under_backpressure_every_wait_is_a_fifth_to_two_fifths_longer(pace: Pac
 def test_without_a_gap_nothing_is_drawn_and_no_moment_is_stored() -> None:
     rng = random.Random(1)
     state = after_claim(PaceState(), PaceSettings(60, 1), NOW, rng)
-    assert (state.tat, state.next_send_at, state.batch_sent) == (NOW + SECOND, None, 1)
+    assert (state.theoretical_arrival, state.next_send_at, state.batch_sent) == (NOW + SECOND, None, 1)
     assert rng.random() == random.Random(1).random()
     assert after_claim(state, PaceSettings(60, 1), NOW, rng).batch_sent == 2
 
 
 def test_a_gap_holds_although_an_old_bucket_does_not() -> None:
-    state = PaceState(tat=NOW + timedelta(minutes=5), next_send_at=NOW + SECOND)
+    state = PaceState(theoretical_arrival=NOW + timedelta(minutes=5), next_send_at=NOW + SECOND)
     assert next_slot(state, PaceSettings(0, 1), NOW) == NOW + SECOND
 
 
@@ -304,15 +306,17 @@ def test_a_stored_pace_is_believed_as_far_as_it_can_be_true(
     """The clock was set back since, where it is further away than any pace of these settings leads."""
     far = PaceState(NOW + (owed + beyond) * SECOND, NOW + (gap + beyond) * SECOND, 2, factor)
     true = believed(far, pace, NOW)
-    moments = [(moment - NOW).total_seconds() for moment in (true.tat, true.next_send_at) if moment is not None]
+    moments = [
+        (moment - NOW).total_seconds() for moment in (true.theoretical_arrival, true.next_send_at) if moment is not None
+    ]
     assert moments == pytest.approx([owed + min(beyond, 0), gap + min(beyond, 0)])
     assert (true.batch_sent, true.slow_factor) == (2, factor)
 
 
-def test_a_break_that_a_provider_asked_for_is_believed_whatever_its_length() -> None:
+def test_a_break_that_a_provider_asked_for_may_be_of_any_length() -> None:
     state = PaceState(NOW + timedelta(days=1), NOW + timedelta(days=1))
     assert believed(state, STORED, NOW, held=True).next_send_at == NOW + timedelta(days=1)
-    assert believed(state, STORED, NOW, held=True).tat == NOW + 6.8 * SECOND
+    assert believed(state, STORED, NOW, held=True).theoretical_arrival == NOW + 6.8 * SECOND
     assert believed(PaceState(), STORED, NOW) == PaceState()
 
 
@@ -329,8 +333,8 @@ def test_a_bucket_without_a_message_is_never_late() -> None:
     assert debt(PaceState(), NOW) == 0 * SECOND
 
 
-def test_what_was_late_before_is_no_debt() -> None:
-    state = PaceState(tat=NOW + 5 * SECOND, late=2 * SECOND)
+def test_earlier_lateness_is_no_debt() -> None:
+    state = PaceState(theoretical_arrival=NOW + 5 * SECOND, late=2 * SECOND)
     assert (debt(state, NOW), debt(state, NOW + 10 * SECOND)) == (3 * SECOND, -2 * SECOND)
 
 

@@ -16,9 +16,8 @@ import pytest
 from django.db import connection
 
 from accounts.models import Account
+from fanout.database import carry_out, conninfo, execute
 from fanout.engine.batch import Result
-from fanout.engine.connection import conninfo
-from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, LaneState, Run
 from fanout.ops import audit, tasks
 from fanout.runs import controls, corrections, transitions

@@ -15,7 +15,7 @@ import pytest
 from django.db import connection
 from django.urls import reverse
 
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.models import Notification, Run
 from fanout.ops import tasks
 from fanout.runs import controls, firing

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from fanout.engine import sql
 from fanout.inbound.replies import END_WAITING
-from fanout.lanes import backpressure
+from fanout.lanes import account_limits
 from fanout.models import Run, RunTarget, Tally
 from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
 from fanout.runs import corrections, firing, follow_ups
@@ -287,7 +287,7 @@ def test_backpressure_admits_only_what_is_urgent(short_queue: None) -> None:
     assert errors(urgent) == ["", "", "queue_full_5", "queue_full_5"]
     late = made(reminder_to([Person()] * 1, account=account, follow_up=True, urgency="low"))
     assert errors(late) == ["queue_full_5"]
-    assert backpressure.queued([account.pk], 100) == {account.pk: 5}
+    assert account_limits.queued([account.pk], 100) == {account.pk: 5}
     assert Tally.objects.get(account=account, what="backpressure").n == 3
     counted = dict(Tally.objects.filter(account=account, what="refused").values_list("why", "n"))
     assert counted == {"backpressure": 2, "queue_full": 3}

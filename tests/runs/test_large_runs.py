@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fanout.lanes.statements import carry_out
+from fanout.database import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.plans import plan
 from fanout.plans.forecast import forecast_reminder, forecast_run

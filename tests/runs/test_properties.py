@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
-from fanout.lanes.poke import poke
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Run
 from fanout.plans.forecast import Reader, draft_lanes, forecast_draft
 from fanout.rules.outcomes import MAX_RETRIES, consequence
@@ -119,8 +119,8 @@ def test_property_6_idempotency(stage: Stage, drivers: int, pokes: list[int]) ->
     run = start(stage, groups=8)
     for _ in range(3):
         assert firing.make_run(run.reminder, run.scheduled_for, stage.now) is None
-    wake: list[Any] = [(stage.now + n * SECOND, lambda now: poke(run.lanes, now)) for n in pokes]
-    stage.play(happenings=wake, drivers=drivers)
+    wakings: list[Any] = [(stage.now + n * SECOND, lambda now: wake_lanes(run.lanes, now)) for n in pokes]
+    stage.play(happenings=wakings, drivers=drivers)
     run.refresh_from_db()
     assert run.sent == 8
     assert deliveries(stage, run) == {(address, 0): 1 for address in addresses(run)}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from fanout.lanes.poke import wake_after_clock_change
-from fanout.lanes.statements import execute
+from fanout.database import execute
+from fanout.lanes.wake import wake_after_clock_change
 from fanout.models import Event, LaneState, Run
 from fanout.runs import controls
 from reminders.models import Reminder

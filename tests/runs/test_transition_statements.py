@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fanout.lanes.statements import Steps, carry_out, execute
+from fanout.database import Steps, carry_out, execute
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
 from fanout.rules.gates import Close, Wait
 from fanout.runs import texts, transitions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from fanout.lanes.statements import carry_out
+from fanout.database import carry_out
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
 from fanout.plans.plan import delay_reason, planned_time
 from fanout.rules.gates import AccountFacts, Close, Wait

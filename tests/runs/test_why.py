@@ -156,14 +156,14 @@ def paced(**fields: Any) -> LaneNow:
             id="retry",
         ),
         case(
-            paced(tat=at("2026-01-05T16:00:04.5")),
+            paced(theoretical_arrival=at("2026-01-05T16:00:04.5")),
             RUN,
             "pace 40/min; next send 11:00:01 (America/New_York)",
             at("2026-01-05T16:00:01.5"),
             id="pace",
         ),
         case(
-            paced(tat=at("2026-01-05T16:00:04.5"), slow_factor=1.5),
+            paced(theoretical_arrival=at("2026-01-05T16:00:04.5"), slow_factor=1.5),
             RUN,
             "pace 40/min, slowed down ×1.5; next send 11:00:00 (America/New_York)",
             NOW,
@@ -194,7 +194,7 @@ def paced(**fields: Any) -> LaneNow:
             id="rate-limited",
         ),
         case(
-            replace(paced(tat=at("2026-01-05T16:00:04.5")), probing=True),
+            replace(paced(theoretical_arrival=at("2026-01-05T16:00:04.5")), probing=True),
             RUN,
             "pace 40/min; next send 11:00:01 (America/New_York), a single trial message",
             at("2026-01-05T16:00:01.5"),
@@ -236,7 +236,7 @@ def test_tomorrow_is_the_accounts_tomorrow(now: str, opens: str, text: str) -> N
 
 def test_the_time_does_not_move_while_one_watches() -> None:
     capped = replace(LANE, facts=replace(ACTIVE, cap=20, used=20))
-    slow = paced(tat=at("2026-01-05T16:20"))
+    slow = paced(theoretical_arrival=at("2026-01-05T16:20"))
     for lane in (capped, slow):
         seen = {explain(lane, RUN, NOW + timedelta(seconds=13 * n)) for n in range(60)}
         assert len(seen) == 1

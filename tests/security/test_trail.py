@@ -17,7 +17,7 @@ from accounts.models import Account
 from fanout.admin.login import MOST_FAILURES_PER_MINUTE
 from fanout.lanes import accounts
 from fanout.models import TrailEntry
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs import controls
 from reminders.models import Recipient
 from tests.admin.conftest import login

@@ -16,7 +16,7 @@ from django.utils import timezone
 from accounts.access import OPERATORS, VIEWERS
 from accounts.models import Account
 from fanout.models import TrailEntry
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from reminders import suppressions
 from reminders.models import Reminder, ReminderTarget
 from tests.admin.conftest import member

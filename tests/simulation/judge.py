@@ -55,7 +55,7 @@ class Judge:
         self.book = book
         self.schedules = schedules
         self.calls: dict[int, list[float]] = {account: [] for account in schedules}
-        #: runs, accounts and addresses that nobody may send for, and since when
+        #: runs, accounts and addresses that must not be sent for, and since when
         self.stopped: dict[tuple[str, Any], datetime] = {}
         self.violations: list[str] = []
         self.lost_some = False  # a process died or was cut off: what it had in flight is uncertain
@@ -89,8 +89,8 @@ class Judge:
                 self._complain(account, f"claimed although the {what[0]} was stopped")
 
     def _the_pace_holds(self, account: int) -> None:
-        """Of any two calls: no more in between than the rate allows, and one bucket. One more, because a call that was
-        late may be followed by a crash before anybody could note that."""
+        """Check that between any two calls there are no more than the rate allows, a full bucket and one more, because
+        the process may crash after a late call, before that is stored."""
         schedule, calls = self.schedules[account], self.calls[account]
         now = self.clock.monotonic()
         calls.append(now)

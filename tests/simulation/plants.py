@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import Sent
-from fanout.engine import loading, results, sender, sql
+from fanout.engine import dispatcher, loading, sql
+from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.outbox import Outbox
-from fanout.engine.sender import Sender
 from fanout.rules.pace import PaceState
 
 
@@ -20,19 +20,21 @@ def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 
 def record_before_send(patch: pytest.MonkeyPatch) -> None:
-    async def deliver(self: Any, run: Any, target: Any, claim: Any, tat: Any) -> None:
+    async def deliver(self: Any, run: Any, target: Any, claim: Any, debt: Any) -> None:
         part = self._part(run, target)
         await self._settle(run, replace(target), part, claim, Sent("guessed"), 0)
-        await self._call(run, target, part, claim, tat)
+        await self._call(run, target, part, claim, debt)
 
-    patch.setattr(Sender, "_deliver", deliver)
+    patch.setattr(Dispatcher, "_deliver", deliver)
 
 
 def forget_parts_sent(patch: pytest.MonkeyPatch) -> None:
-    def result_of(run: Any, target: Any, *others: Any) -> Any:
-        return replace(results.result_of(run, target, *others), parts_sent=target.parts_sent)
+    original = dispatcher.result_of
 
-    patch.setattr(sender, "result_of", result_of)
+    def result_of(run: Any, target: Any, *others: Any) -> Any:
+        return replace(original(run, target, *others), parts_sent=target.parts_sent)
+
+    patch.setattr(dispatcher, "result_of", result_of)
 
 
 def refill_the_bucket_on_restart(patch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,7 @@ def refill_the_bucket_on_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_the_window_after_an_upload(patch: pytest.MonkeyPatch) -> None:
-    ready, call = Sender.media_ready, Sender._call
+    ready, call = Dispatcher.media_ready, Dispatcher._call
 
     async def media_ready(self: Any, run: Any, now: datetime) -> bool:
         await ready(self, run, now)
@@ -55,8 +57,8 @@ def ignore_the_window_after_an_upload(patch: pytest.MonkeyPatch) -> None:
         facts = replace(run.facts, window_closes_at=datetime.max.replace(tzinfo=UTC))
         return await call(self, replace(run, facts=facts), *others)
 
-    patch.setattr(Sender, "media_ready", media_ready)
-    patch.setattr(Sender, "_call", uncaring)
+    patch.setattr(Dispatcher, "media_ready", media_ready)
+    patch.setattr(Dispatcher, "_call", uncaring)
 
 
 def claim_beside_unstored_results(patch: pytest.MonkeyPatch) -> None:

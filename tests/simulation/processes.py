@@ -135,14 +135,14 @@ class Process:
             self.cut = True
             self._close_links()
         if may_yield and self.rng.random() < 0.2:
-            await asyncio.sleep(0)  # somebody else first
+            await asyncio.sleep(0)  # others first
 
     def _die(self) -> None:
         self.dead.set()
         self._close_links()
 
     async def bury(self) -> None:
-        """Whatever clears up on its way out is ended again: a dead process does not."""
+        """End tasks again that clean up on their way out: a dead process does not."""
         while self.tasks:
             for task in list(self.tasks):
                 task.cancel()
@@ -165,10 +165,10 @@ class MortalLink(BlockingLink):
         return rows if "ORDER BY" in statement else in_order(rows)
 
     async def call(self, calls: Any) -> list[list[Row]]:
-        await self.process.point()
+        await self.process.point(self._idle())
         self._refuse([sql.HOT[name] for name, _ in calls])
         answers = await super().call(calls)
-        await self.process.point()
+        await self.process.point(self._idle())
         return [in_order(rows) for rows in answers]
 
     async def script(self, statements: Any) -> list[list[Row]]:
@@ -199,7 +199,8 @@ class MortalLink(BlockingLink):
             time.sleep(0.001)
 
     def _idle(self) -> bool:
-        """Whoever yields inside a transaction makes others wait for its locks on the same thread, for ever."""
+        """A process that yields inside a transaction would make others wait for its locks on the same thread, for
+        ever."""
         return not self.closed and self.connection.info.transaction_status == TransactionStatus.IDLE
 
 
@@ -230,7 +231,7 @@ class WitnessedTransport(MemorySandboxTransport):
 
 
 def far_away(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Nobody's task: no process takes it along."""
+    """A task outside all processes: it survives them."""
     token = RUNNING.set(None)
     try:
         return asyncio.create_task(work)

@@ -1,4 +1,4 @@
-"""What happens in one play, drawn from its seed before it begins."""
+"""The events of one play, drawn from its seed before it begins."""
 
 from __future__ import annotations
 

@@ -14,15 +14,15 @@ PIECES = 5  # so that several workers share them
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("piece", range(PIECES))
-def test_whatever_happens_the_invariants_hold(piece: int) -> None:
+def test_the_invariants_hold_in_every_schedule(piece: int) -> None:
     verdicts = [carry_out(seed) for seed in range(piece, PLAYS, PIECES)]
     broken = {verdict.seed: verdict.violations for verdict in verdicts if verdict.violations}
     assert not broken, f"replay with: python -m tests.simulation --replay {min(broken)}"
-    assert sum(verdict.deaths for verdict in verdicts) > len(verdicts) / 2  # a play in which nobody dies proves little
+    assert sum(verdict.deaths for verdict in verdicts) > len(verdicts) / 2  # plays without a death prove little
     assert sum(verdict.calls for verdict in verdicts) > sum(verdict.schedules for verdict in verdicts)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("seed", BROKE_ONCE)
-def test_what_broke_once_holds(seed: int) -> None:
+def test_schedules_that_once_failed_hold(seed: int) -> None:
     assert not carry_out(seed).violations

@@ -18,8 +18,8 @@ from accounts.channels.sandbox.book import MemoryBook
 from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
+from fanout.database import conninfo
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import conninfo
 from fanout.inbound import worker
 from fanout.inbound.events import store
 from fanout.models import LaneState, Run, RunTarget

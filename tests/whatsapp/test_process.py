@@ -19,8 +19,9 @@ from accounts.channels.registry import transport_for
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from accounts.models import Account
+from fanout.database import conninfo
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import AsyncLink, conninfo
+from fanout.engine.connection import AsyncLink
 from fanout.engine.driver import Driver
 from fanout.inbound import worker
 from fanout.models import InboundEvent, Run, RunTarget

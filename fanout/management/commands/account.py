@@ -16,7 +16,7 @@ from accounts.channels.registry import channel, channels, offered
 from accounts.channels.settings import FieldKind
 from accounts.knobs import KNOBS
 from accounts.models import Account
-from fanout.lanes import accounts, hooks
+from fanout.lanes import accounts
 from fanout.lanes.accounts import Change
 from fanout.management.base import BadInput, CrierCommand, NotDone, find_account, find_owner, table
 
@@ -74,7 +74,11 @@ class Command(CrierCommand):
 
     def hook(self, options: dict[str, Any]) -> None:
         account = find_account(options["account"])
-        address = hooks.renew(account, None, timezone.now()) if options["renew"] else hooks.address(account)
+        address = (
+            accounts.renew_webhook(account, None, timezone.now())
+            if options["renew"]
+            else accounts.webhook_address(account)
+        )
         if not address:
             raise NotDone(f"{account.label} has no webhook: its provider reports nothing that way.")
         self.answer({"account": account.pk, "hook": address}, address)

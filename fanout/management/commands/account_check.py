@@ -13,7 +13,7 @@ from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
 from accounts.signin import SignIn, sign_in
-from fanout.lanes import proof
+from fanout.lanes import accounts
 from fanout.management.base import POLL_SECONDS, BadInput, CrierCommand, NotDone, find_account, show_step
 from fanout.models import Run, RunTarget
 from fanout.ops import diagnosis
@@ -46,7 +46,7 @@ class Command(CrierCommand):
         address = checked_address(account, options["send_to"]) if options["send_to"] else ""
         asked_at = timezone.now()
         result = asyncio.run(sign_in(account))
-        proof.note_test(account, result, None, asked_at)
+        accounts.note_test(account, result, None, asked_at)
         if result.ok and address:
             result = self.send(account, address, result.text, options["timeout"])
         report = {

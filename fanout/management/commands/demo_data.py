@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from config.local.provider import set_hooks
-from fanout.lanes import hooks
+from fanout.lanes import accounts
 from fanout.management.base import PlainCommand
 from fanout.management.demo import cast as demo
 from fanout.management.demo import history
@@ -44,7 +44,7 @@ class Command(PlainCommand):
 
 def hook(account: Account, site: str | None) -> dict[str, str]:
     """Return the webhook for the provider. The web server may listen elsewhere than SITE_URL says."""
-    address = hooks.address(account)
+    address = accounts.webhook_address(account)
     return {"url": address.replace(settings.SITE_URL, site or settings.SITE_URL), "key": account.credentials["key"]}
 
 

@@ -20,7 +20,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, table
 from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 from fanout.runs.freezing import written_part
 from reminders import media, readiness, schedule, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart

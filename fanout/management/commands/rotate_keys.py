@@ -18,7 +18,7 @@ from accounts import crypto
 from accounts.fields import EncryptedJSONField, Sealed
 from accounts.inputs import counted
 from fanout.management.base import BadInput, CrierCommand, NotDone
-from fanout.models.trail_entry import note
+from fanout.models.trail import note
 
 NEXT = "Add it as the first key in CREDENTIAL_KEYS, restart, and run `manage.py rotate_keys`."
 

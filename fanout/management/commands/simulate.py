@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounts import knobs
 from config.problems import is_empty
-from fanout.engine.connection import conninfo
+from fanout.database import conninfo
 from fanout.engine.simulation import Scenario, simulate, summary
 from fanout.lanes import tuning
 from fanout.management.base import BadInput, CrierCommand, table

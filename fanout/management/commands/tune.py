@@ -14,7 +14,7 @@ from accounts.models import Account
 from accounts.presets import PRESETS
 from config import env
 from fanout.lanes import accounts, tuning
-from fanout.lanes.advice import advise, recent
+from fanout.lanes.tuning import advise, recent_activity
 from fanout.management.base import BadInput, CrierCommand, NotDone, add_actor_option, find_account, find_actor, table
 
 
@@ -94,7 +94,7 @@ def _advice(account: Account) -> list[dict[str, Any]]:
         knob["max_send_per_minute"],
         knob["send_burst"],
         knob["error_rate_slowdown"],
-        recent(account, now),
+        recent_activity(account, now),
         now,
     )
     return [{"knob": a.knob, "now": a.now, "proposed": a.proposed, "reason": a.reason} for a in proposals]

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from accounts.channels.whatsapp.bridge.library import NotInstalled, installed
 from config.problems import set_up_problem
-from fanout.bridge import process
+from fanout import bridge
 from fanout.management.base import NotDone, PlainCommand, in_range
 from fanout.ops.heartbeat import beat_of_bridge
 
@@ -35,5 +35,5 @@ class Command(PlainCommand):
             raise NotDone(str(NotInstalled()))
         if reason := set_up_problem():
             raise NotDone(reason)
-        bridge = process.Options(options["host"], options["port"], options["public_url"].rstrip("/"), most, script)
-        process.run(bridge, beat_of_bridge)
+        where = options["host"], options["port"], options["public_url"].rstrip("/")
+        bridge.run(bridge.Options(*where, most, script), beat_of_bridge)

@@ -10,10 +10,11 @@ from typing import Any
 
 from django.db import models
 
-#: where the request under way came from; a middleware sets it. Empty: the shell, or Crier itself
+#: address of the request under way, set by a middleware. Empty: the shell, or Crier itself
 client: ContextVar[str] = ContextVar("client", default="")
 
-#: whose name tells an administrator what it is; other things are named by their number, because it may be an address
+#: kinds whose name an administrator may read; other things are named by their number, because the name may be an
+#: address
 NAMED = {"account", "reminder", "user", "group"}
 
 
@@ -51,7 +52,8 @@ def note(verb: str, thing: Any, actor: Any, now: datetime, detail: str = "") -> 
 
 
 def note_all(verb: str, things: Iterable[Any], actor: Any, now: datetime, detail: str = "") -> None:
-    """An entry for each thing, in the caller's transaction: no change without its entry, and no entry without it."""
+    """Add an entry for each thing, in the caller's transaction: no change without its entry, and no entry without
+    it."""
     common = {"at": now, "verb": verb, "detail": detail, "address": client.get()} | _actor(actor)
     TrailEntry.objects.bulk_create([TrailEntry(**common, **_subject(thing)) for thing in things], batch_size=1000)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.lanes.advice import Advice, Recent, advise, recent
+from fanout.lanes.tuning import Advice, RecentActivity, advise, recent_activity
 from reminders.moments import moment
 from tests.factories import AccountFactory, ActivityFactory
 
@@ -18,8 +18,8 @@ QUIET = "500 messages on 5 days, and no flag for over 2 weeks."
 case = pytest.param
 
 
-def flagged(at: datetime = NOW) -> Recent:
-    return Recent(sent=500, days=5, rate_limited=2, limited_at=at)
+def flagged(at: datetime = NOW) -> RecentActivity:
+    return RecentActivity(sent=500, days=5, rate_limited=2, limited_at=at)
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ def flagged(at: datetime = NOW) -> Recent:
         case(20, 2, flagged(), BURST, 1, id="the-smallest-burst"),
         case(20, 1, flagged(), BURST, None, id="as-slow-as-it-gets"),
         case(0, 1, flagged(), RATE, 20, id="no-limit-and-a-flag"),
-        case(40, 3, Recent(sent=500, days=5), RATE, 50, id="just-enough"),
-        case(40, 3, Recent(sent=499, days=5), RATE, None, id="too-few-messages"),
-        case(40, 3, Recent(sent=500, days=4), RATE, None, id="too-few-days"),
-        case(40, 3, Recent(sent=950, failed=50, days=5), RATE, 50, id="errors-at-the-threshold"),
-        case(40, 3, Recent(sent=949, failed=51, days=5), RATE, None, id="errors-above-it"),
-        case(59, 3, Recent(sent=500, days=5), RATE, 60, id="never-beyond-60"),
-        case(60, 3, Recent(sent=500, days=5), RATE, None, id="60-is-enough"),
-        case(0, 3, Recent(sent=500, days=5), RATE, None, id="no-limit-already"),
+        case(40, 3, RecentActivity(sent=500, days=5), RATE, 50, id="just-enough"),
+        case(40, 3, RecentActivity(sent=499, days=5), RATE, None, id="too-few-messages"),
+        case(40, 3, RecentActivity(sent=500, days=4), RATE, None, id="too-few-days"),
+        case(40, 3, RecentActivity(sent=950, failed=50, days=5), RATE, 50, id="errors-at-the-threshold"),
+        case(40, 3, RecentActivity(sent=949, failed=51, days=5), RATE, None, id="errors-above-it"),
+        case(59, 3, RecentActivity(sent=500, days=5), RATE, 60, id="never-beyond-60"),
+        case(60, 3, RecentActivity(sent=500, days=5), RATE, None, id="60-is-enough"),
+        case(0, 3, RecentActivity(sent=500, days=5), RATE, None, id="no-limit-already"),
     ],
 )
-def test_the_edges(rate: float, burst: float, known: Recent, knob: str, proposed: float | None) -> None:
+def test_the_edges(rate: float, burst: float, known: RecentActivity, knob: str, proposed: float | None) -> None:
     (advice,) = advise(rate, burst, 0.05, known, NOW)
     assert (advice.knob, advice.now, advice.proposed) == (knob, burst if knob == BURST else rate, proposed)
 
@@ -52,27 +52,27 @@ def test_the_edges(rate: float, burst: float, known: Recent, knob: str, proposed
     ("rate", "known", "advice"),
     [
         case(20, flagged(), Advice(BURST, 3, 1, f"{FLAGGED} The rate is low already."), id="flagged-and-slow"),
-        case(40, Recent(sent=500, days=5), Advice(RATE, 40, 50, QUIET), id="quiet"),
+        case(40, RecentActivity(sent=500, days=5), Advice(RATE, 40, 50, QUIET), id="quiet"),
         case(
             60,
-            Recent(sent=500, days=5),
+            RecentActivity(sent=500, days=5),
             Advice(RATE, 60, None, f"{QUIET} The rate is already the highest known to be safe."),
             id="quiet-and-fast",
         ),
     ],
 )
-def test_it_says_why(rate: float, known: Recent, advice: Advice) -> None:
+def test_it_says_why(rate: float, known: RecentActivity, advice: Advice) -> None:
     assert advise(rate, 3, 0.05, known, NOW) == [advice]
 
 
-def test_who_did_nothing_failed_at_nothing() -> None:
-    assert Recent() == Recent(sent=0, failed=0, rate_limited=0, days=0, limited_at=None)
-    assert Recent().error_share == 0.0
-    assert Recent(sent=1, failed=3).error_share == 0.75
+def test_an_idle_account_has_no_error_share() -> None:
+    assert RecentActivity() == RecentActivity(sent=0, failed=0, rate_limited=0, days=0, limited_at=None)
+    assert RecentActivity().error_share == 0.0
+    assert RecentActivity(sent=1, failed=3).error_share == 0.75
 
 
 @pytest.mark.django_db
-def test_what_is_recent() -> None:
+def test_recent_activity_is_counted() -> None:
     account = AccountFactory.create()
     for at, outcome in (
         (NOW - MONTH, "sent"),
@@ -85,4 +85,6 @@ def test_what_is_recent() -> None:
     ):
         ActivityFactory.create(account=account, outcome=outcome, at=at)
     ActivityFactory.create(at=NOW)
-    assert recent(account, NOW) == Recent(sent=3, failed=1, rate_limited=2, days=2, limited_at=NOW - SECOND)
+    assert recent_activity(account, NOW) == RecentActivity(
+        sent=3, failed=1, rate_limited=2, days=2, limited_at=NOW - SECOND
+    )

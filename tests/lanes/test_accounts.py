@@ -1,4 +1,4 @@
-"""What shows that an account works, and what does not."""
+"""Tests and deliveries verify an account; other things do not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from accounts.models import Account
 from accounts.signin import SignIn
-from fanout.lanes import proof
+from fanout.lanes import accounts
 from fanout.models import Event
 from tests.factories import AccountFactory, ActivityFactory
 
@@ -44,7 +44,7 @@ def untested() -> set[str]:
 )
 def test_which_activity_is_a_proof(account: Account, activity: dict[str, Any], proven: bool) -> None:
     ActivityFactory.create(account=account, **{"at": NOON + MINUTE} | activity)
-    proof.note_deliveries(NOON + 2 * MINUTE)
+    accounts.note_deliveries(NOON + 2 * MINUTE)
     assert untested() == ({"beside"} if proven else {"beside", "Office"})
 
 
@@ -58,7 +58,7 @@ def test_which_activity_is_a_proof(account: Account, activity: dict[str, Any], p
     ],
 )
 def test_which_test_is_a_proof(account: Account, ok: bool, asked_at: datetime, proven: bool, words: str) -> None:
-    proof.note_test(account, SignIn(ok, "fine"), account.owner, asked_at)
+    accounts.note_test(account, SignIn(ok, "fine"), account.owner, asked_at)
     assert untested() == ({"beside"} if proven else {"beside", "Office"})
     told = Event.objects.get()
     assert (told.account, told.actor, told.at, told.verb, told.detail) == (
@@ -71,7 +71,7 @@ def test_which_test_is_a_proof(account: Account, ok: bool, asked_at: datetime, p
 
 
 @pytest.mark.parametrize(("channel", "since"), [("sandbox", NOON), ("whatsapp", None)])
-def test_what_is_paired_is_not_doubted(channel: str, since: datetime | None) -> None:
+def test_a_paired_account_needs_no_test(channel: str, since: datetime | None) -> None:
     account = AccountFactory.build(channel=channel)
-    proof.doubt(account, NOON)
+    accounts.mark_untested(account, NOON)
     assert account.untested_since == since

@@ -1,4 +1,4 @@
-"""A lane is told that something changed."""
+"""Waking lanes: what a lane and its drivers see of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from fanout.lanes.poke import LATEST_PROGRESS, lock_lanes, poke, poke_for, probing, wake_after_clock_change
-from fanout.lanes.statements import execute
+from fanout.database import execute
+from fanout.lanes.wake import (
+    LATEST_PROGRESS,
+    lock_lanes,
+    probe_statement,
+    wake_after_clock_change,
+    wake_lanes,
+    wake_lanes_at,
+)
 from fanout.models import LaneState
 from tests.factories import AccountFactory, LaneStateFactory
 
@@ -20,7 +27,7 @@ case = pytest.param
 
 def test_the_first_poke_makes_the_lane() -> None:
     account = AccountFactory.create()
-    poke([account.pk], NOW)
+    wake_lanes([account.pk], NOW)
     lane = LaneState.objects.get()
     assert (lane.account_id, lane.epoch, lane.holder, lane.poke, lane.due_at) == (account.pk, 0, "", 1, NOW)
     assert (lane.batch_sent, lane.slow_factor, lane.sample, lane.probing, lane.crashes) == (0, 1.0, "", False, 0)
@@ -38,7 +45,7 @@ def test_the_first_poke_makes_the_lane() -> None:
 def test_a_lane_is_due_at_the_earlier_moment(stored: datetime | None, due: datetime) -> None:
     lane = LaneStateFactory.create(due_at=stored, poke=4, crashes=2, sample="ee")
     beside = LaneStateFactory.create()
-    poke([lane.account_id], NOW)
+    wake_lanes([lane.account_id], NOW)
     lane.refresh_from_db()
     assert (lane.poke, lane.due_at, lane.progress_at) == (5, due, NOW)
     assert (lane.probing, lane.crashes, lane.sample) == (False, 2, "ee"), "a poke forgets nothing"
@@ -48,16 +55,16 @@ def test_a_lane_is_due_at_the_earlier_moment(stored: datetime | None, due: datet
 
 def test_each_account_for_its_own_moment(django_assert_num_queries: Any) -> None:
     soon, late = AccountFactory.create(), AccountFactory.create()
-    poke_for({late.pk: NOW + HOUR, soon.pk: NOW}, NOW)
+    wake_lanes_at({late.pk: NOW + HOUR, soon.pk: NOW}, NOW)
     lanes = LaneState.objects.values_list("account_id", "due_at", "probing")
     assert set(lanes) == {(soon.pk, NOW, False), (late.pk, NOW + HOUR, False)}
     with django_assert_num_queries(0):
-        poke_for({}, NOW)
+        wake_lanes_at({}, NOW)
 
 
 def test_a_probe_is_a_poke_that_forgets() -> None:
     lane = LaneStateFactory.create(poke=4, crashes=2, sample="ee", sample_run=7)
-    execute(*probing([lane.account_id], NOW))
+    execute(*probe_statement([lane.account_id], NOW))
     lane.refresh_from_db()
     assert (lane.probing, lane.crashes, lane.sample, lane.sample_run) == (True, 0, "", None)
     assert (lane.poke, lane.due_at) == (5, NOW)

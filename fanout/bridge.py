@@ -1,0 +1,278 @@
+"""The WhatsApp bridge as a process: one event loop, enough threads for its clients, locks, feed and API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+from aiohttp import web
+from django.db import close_old_connections, connection, connections
+from django.utils import timezone
+from psycopg.conninfo import make_conninfo
+
+from accounts.channels import base
+from accounts.channels.events import ProviderEvent
+from accounts.channels.whatsapp import wire
+from accounts.channels.whatsapp.bridge import library
+from accounts.channels.whatsapp.bridge.api import Api
+from accounts.channels.whatsapp.bridge.bridge import Bridge
+from accounts.channels.whatsapp.bridge.library import Limits
+from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
+from accounts.channels.whatsapp.bridge.scripted import ScriptedWhatsApp
+from accounts.channels.whatsapp.channel import CHANNEL
+from accounts.models import Account
+from fanout.database import conninfo
+from fanout.engine.connection import AsyncLink
+from fanout.inbound import events as inbound
+from fanout.rules.liveness import BRIDGE_BEATS_EVERY
+from reminders.groups import synchronise
+
+log = logging.getLogger("crier.bridge")
+
+T = TypeVar("T")
+
+#: Every connected client occupies a thread for as long as it lives, and each call another for as long as it takes; with
+#: asyncio's own executor everything stands still at the sixth client.
+THREADS_PER_CLIENT = 4
+SPARE_THREADS = 16
+RECONNECT_SECONDS = 2.0
+PING_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    host: str = "127.0.0.1"
+    port: int = 0
+    #: Address at which bridges and drivers on other machines reach this one; empty: none do.
+    public_url: str = ""
+    most: int = 200
+    #: Folder of a script; None: the real WhatsApp.
+    script: Path | None = None
+
+
+def run(options: Options, beat: Callable[[], None]) -> None:
+    """Run until SIGTERM; `beat` is called for as long as the event loop works. Ends the process itself: a client that
+    does not stop must not keep it alive."""
+    # Keys in the sessions are as secret as credentials.
+    os.umask(0o077)
+    # It logs what passes through it.
+    for name in ("whatsmeow", "Whatsmeow", "neonize"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # neonize prints to stdout.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    asyncio.run(serve(options, beat))
+
+
+async def beat_on(beat: Callable[[], None]) -> None:
+    """Call `beat` from the loop, not from a thread: a loop that stands still must not beat."""
+    while True:
+        beat()
+        await asyncio.sleep(BRIDGE_BEATS_EVERY.total_seconds())
+
+
+async def serve(options: Options, beat: Callable[[], None]) -> None:
+    executor = ThreadPoolExecutor(options.most * THREADS_PER_CLIENT + SPARE_THREADS, "client")
+    asyncio.get_running_loop().set_default_executor(executor)
+    stop = stop_signal()
+    beating = asyncio.create_task(beat_on(beat))
+    provider = ScriptedWhatsApp(options.script) if options.script else None
+    client_library = provider.library if provider else library.neonize()
+    limits = Limits(**provider.script.of("0")["limits"]) if provider else Limits()
+    feed = DatabaseFeed()
+    shard = LockShard(conninfo(connection.settings_dict), CHANNEL.key)
+    bridge = Bridge(client_library, wire.folder(), shard, feed, limits, options.most)
+    app = Api(bridge, wire.token()).application()
+    if provider:
+        provider.add_routes(app)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    site = web.TCPSite(runner, options.host, options.port)
+    await site.start()
+    address = options.public_url or f"http://{options.host}:{runner.addresses[0][1]}"
+    shard.address = address
+    try:
+        await until_stopped(bridge, shard, stop)
+    finally:
+        withdraw(address)
+        beating.cancel()
+        await runner.cleanup()
+        with suppress(Exception):
+            await feed.close()
+    sys.stderr.flush()
+    # Threads inside the Go library may never end, and Python would wait for them.
+    os._exit(0)
+
+
+def stop_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until_stopped(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -> None:
+    """Work while the locks are ours; without them, end all sessions and take locks anew."""
+    while not stop.is_set():
+        try:
+            await shard.open()
+        except (OSError, psycopg.Error) as error:
+            log.warning("no session with PostgreSQL: %s", error)
+        else:
+            # Not earlier: a process that reads the address may ask at once.
+            announce(shard.address)
+            await work(bridge, shard, stop)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), RECONNECT_SECONDS)
+
+
+async def work(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -> None:
+    working = asyncio.create_task(bridge.run())
+    try:
+        while not stop.is_set():
+            await shard.accounts()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), PING_SECONDS)
+            if working.done():
+                working.result()
+    except LocksLost as lost:
+        log.error("the locks are lost, so every session is ended until they are back: %s", lost)
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await shard.close()
+        await bridge.abandon()
+
+
+def announce(address: str) -> None:
+    """Write the bridge's address to its file, renamed into place: a reader sees the whole address."""
+    folder = wire.folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = folder / f"bridge.url.{os.getpid()}"
+    part.write_text(address)
+    part.replace(folder / "bridge.url")
+    sys.stderr.write(f"WhatsApp bridge on {address}\n")
+    sys.stderr.flush()
+
+
+def withdraw(address: str) -> None:
+    path = wire.folder() / "bridge.url"
+    with suppress(OSError):
+        if path.read_text() == address:
+            path.unlink()
+
+
+# --- locks ------------------------------------------------------------------------------------------------
+
+
+BRIDGE_LOCKS = 0x435257  # "CRW", beside those of lanes and slots
+PREFIX = "crier-bridge "
+
+ACCOUNTS = "SELECT id FROM accounts_account WHERE channel = %s"
+TAKE = "SELECT pg_try_advisory_lock(%s, %s) AS taken"
+GIVE_BACK = "SELECT pg_advisory_unlock(%s, %s)"
+OWNER = """
+SELECT a.application_name AS name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+ WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+class LocksLost(ConnectionError):
+    """The session with PostgreSQL ended, and with it the right to every account."""
+
+
+class LockShard:
+    """The accounts that a bridge has: an advisory lock each, held by one session with PostgreSQL.
+
+    When that session ends, its locks are gone and other bridges take the accounts. The session's application name is
+    the bridge's address, so PostgreSQL itself says where an account's session is, for as long as that is true.
+    `address` is set once the bridge listens; PostgreSQL cuts names at 63 bytes, which leaves 40 for a host.
+    """
+
+    def __init__(self, info: str, channel: str) -> None:
+        self.info = info
+        self.channel = channel
+        self.address = ""
+        self.link: AsyncLink | None = None
+
+    async def open(self) -> None:
+        named = make_conninfo(self.info, application_name=f"{PREFIX}{self.address}")
+        self.link = await AsyncLink.open(named)
+
+    async def close(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            await link.close()
+
+    async def accounts(self) -> set[int]:
+        return {row["id"] for row in await self._query(ACCOUNTS, (self.channel,))}
+
+    async def take(self, account_id: int) -> bool:
+        (row,) = await self._query(TAKE, (BRIDGE_LOCKS, account_id))
+        return bool(row["taken"])
+
+    async def give_back(self, account_id: int) -> None:
+        await self._query(GIVE_BACK, (BRIDGE_LOCKS, account_id))
+
+    async def owner(self, account_id: int) -> str:
+        rows = await self._query(OWNER, (BRIDGE_LOCKS, account_id))
+        return next((str(row["name"]).removeprefix(PREFIX) for row in rows), "")
+
+    async def _query(self, statement: str, parameters: Any) -> list[dict[str, Any]]:
+        if self.link is None:
+            raise LocksLost("no session with PostgreSQL")
+        try:
+            return await self.link.query(statement, parameters)
+        except psycopg.OperationalError as error:
+            raise LocksLost(str(error)) from error
+
+
+# --- news -------------------------------------------------------------------------------------------------
+
+
+class DatabaseFeed:
+    """Stores the bridge's news: events in the inbound table, groups as recipients.
+
+    In one thread of its own with one connection: the loop never waits for Django, and neonize's threads have none.
+    """
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "feed")
+
+    async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
+        await self._run(lambda: inbound.store(account_id, events, timezone.now()))
+
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
+        await self._run(lambda: _store_groups(account_id, address, groups))
+
+    async def close(self) -> None:
+        await self._run(connections.close_all)
+        self.thread.shutdown()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        def checked() -> T:
+            close_old_connections()
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self.thread, checked)
+
+
+def _store_groups(account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
+    account = Account.objects.filter(pk=account_id).first()
+    if account is None:
+        return
+    if not account.address:
+        # The number that was paired is the account's own.
+        Account.objects.filter(pk=account_id).update(address=address)
+    listed = [base.Group(g.jid, g.name, g.size, g.announce_only, g.may_write) for g in groups]
+    synchronise(account, listed, timezone.now())

@@ -1,0 +1,668 @@
+"""Send for one account: claim, call the provider, record the answer, and do what follows from it.
+
+The order is always the same: durable `sending` before the provider is called, durable outcome after it, and the pace
+stored with the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Coroutine
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from accounts.channels.base import Kind, Media, NotSent, Outcome, Part, Sent, Transport, Unknown, UploadFailed
+from fanout.engine import closing, sql
+from fanout.engine.batch import Claim, Result
+from fanout.engine.clock import Clock
+from fanout.engine.learning import Learning
+from fanout.engine.ledger import Ledger
+from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target, Uploaded
+from fanout.lanes import status
+from fanout.models.run import PauseReason
+from fanout.rules import breaker, gates
+from fanout.rules.gates import Close, Open, Refuse, Wait
+from fanout.rules.message_ids import message_id
+from fanout.rules.new_chats import NewChats, may_begin, refused, wait_for_new_chats, went_through
+from fanout.rules.outcomes import Consequence, consequence
+from fanout.rules.pace import after_claim, called_late, debt, moved, next_slot
+from reminders.placeholders import rendered
+
+log = logging.getLogger("crier.lane")
+
+SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
+STORE_AGAIN_AFTER = timedelta(seconds=1)  # a lane whose skips the database did not take looks again
+STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
+SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
+
+NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
+
+
+class Dispatcher:
+    """Talks to one account's provider. The lane decides when; the dispatcher sends and learns from the answers."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        load: LaneLoad,
+        transport: Transport,
+        rng: random.Random,
+        slice_ends_at: float | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.clock = clock
+        self.transport = transport
+        self.rng = rng
+        self.learning = Learning(load.account)
+        self.new_chats = ChatsInFlight(self.learning)
+        self.uploads = Uploads(ledger, clock, transport, self.account_id, load.handles, slice_ends_at)
+        self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
+        self.last_latency = 0.0
+        self.limit = TimeLimit(SEND_LIMIT)
+        self.open = OpenTargets()
+        self.stale = False  # something changed in the database that the lane must read
+        self.failure: BaseException | None = None
+        self.wake = asyncio.Event()
+        self.dozing = False  # the lane naps until its next slot: a delivery is no news to it
+
+    @property
+    def account(self) -> LaneAccount:
+        return self.learning.account
+
+    @property
+    def account_id(self) -> int:
+        return self.account.config.id
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.calls or self.open.being_written) or self.uploads.began is not None
+
+    @property
+    def only_uploads(self) -> bool:
+        return self.uploads.began is not None and not self.calls
+
+    def slow(self) -> bool:
+        """Return whether a call or an upload under way is slow, or probably will be because the last answer was."""
+        began = [*self.calls.values(), *([self.uploads.began] if self.uploads.began is not None else [])]
+        return bool(began) and max(self.last_latency, self.clock.monotonic() - min(began)) > SLOW_CALL
+
+    def ready(self, run: LaneRun, now: datetime) -> Target | None:
+        """Return a target between two parts whose next part may go."""
+        return next((t for t in run.queue.between_parts if t.ready_at is None or t.ready_at <= now), None)
+
+    def stop_run(self, run: LaneRun) -> None:
+        """Claim nothing more of this run."""
+        run.queue.buffer.clear()
+        self.release_between_parts(run)
+        run.over = True
+
+    def release_between_parts(self, run: LaneRun) -> None:
+        """Release the targets between two parts: they are pending like others, and go on at their next part when they
+        are fetched again."""
+        for target in run.queue.between_parts:
+            self.open.remove(run, target)
+        run.queue.between_parts.clear()
+
+    async def finish_calls(self) -> None:
+        """Wait until the calls under way have ended and are recorded."""
+        while self.calls or self.open.being_written:
+            await (asyncio.wait(set(self.calls)) if self.calls else self.ledger.flushed())
+        if self.learning.unstored:
+            self.ledger.leave_lane(self.learning.lane_write(self.clock.now()))
+
+    def shift(self, step: timedelta) -> None:
+        """Move what is kept in memory after the wall clock was set by `step`."""
+        self.account.pace = moved(self.account.pace, step)
+        if self.learning.held is not None:
+            self.learning.held = replace(self.learning.held, until=self.learning.held.until + step)
+
+    # --- media ------------------------------------------------------------------------------------------
+
+    async def media_ready(self, run: LaneRun, now: datetime) -> bool:
+        """Upload the run's next missing file. Returns False when something was uploaded or failed: the clock must be
+        read and the gates asked again."""
+        missing = self.uploads.missing(run, now)
+        if missing is None:
+            return True
+        began = self.clock.monotonic()
+        failure = await self.uploads.upload(missing)
+        self.ledger.spent(run.id, "media", self.clock.monotonic() - began)
+        if failure is not None:
+            await self._upload_failed(run, missing.filename, failure)
+        return False
+
+    async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
+        """Act on a failed upload without touching the recipients: change the account, hold the lane or close the
+        run."""
+        now = self.clock.now()
+        self.learning.judge_by(run)
+        verdict = consequence(
+            why,
+            retries=(),
+            attempts=self.uploads.tries,
+            base=self.account.retry_base,
+            sample=self.learning.recent,
+            repeatable=False,
+            now=now,
+        )
+        if verdict.account is not None:
+            await self._change_account(verdict, now)
+        elif verdict.retry_at is not None:
+            self.learning.hold(verdict, verdict.hold_until or verdict.retry_at)
+        else:
+            run.closing = Close(PauseReason.MEDIA, f"“{filename}” could not be uploaded: {why.detail or why.kind}")
+
+    # --- claim and send ---------------------------------------------------------------------------------
+
+    async def claim_and_send(self, run: LaneRun, now: datetime) -> None:
+        picked = self._pick(run, now)
+        if not picked:
+            # All targets at hand were refused. Flushed before the next look, or the same ones would be fetched again.
+            if not await self.ledger.flushed():
+                run.queue.dry_until = now + STORE_AGAIN_AFTER
+            return
+        claims = [claim for _, claim, _ in picked]
+        lane = self.learning.lane_write(now)
+        lane.claimed_at = now
+        granted = await self.ledger.claim(claims, lane)
+        run.attempted = run.attempted or bool(granted)
+        for target, claim, debt_at_claim in picked:
+            if claim.target_id in granted:
+                self._spawn(self._deliver(run, target, claim, debt_at_claim))
+            else:
+                # It was settled, moved or paused meanwhile: look again.
+                self._use(run, -1)
+                self.new_chats.end(target, counts=False)
+                self.open.remove(run, target)
+                self.stale = True
+
+    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, timedelta]]:
+        """Return the targets to claim now, each with the bucket's debt before it."""
+        picked: list[tuple[Target, Claim, timedelta]] = []
+        account, mono = self.account, self.clock.monotonic()
+        while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
+            target = self._pick_one(run, now)
+            if target is None:
+                break
+            debt_at_claim = debt(account.pace, now)
+            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.under_backpressure)
+            self._use(run, 1)
+            self.new_chats.begin(target)
+            person = target.address if run.follow_up and not target.parts_sent else ""
+            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person, target.parts_sent)
+            picked.append((target, claim, debt_at_claim))
+            if account.probing:
+                break
+        return picked
+
+    def _below_cap(self, run: LaneRun) -> bool:
+        limits = self.account.facts[run.action]
+        return limits.cap is None or limits.used < limits.cap
+
+    def _use(self, run: LaneRun, messages: int) -> None:
+        """Add messages to the cap's use. In flight counts as sent; a certain failure gives it back. A run that has left
+        the lane may have been the only one of its action: then nothing is counted."""
+        limits = self.account.facts.get(run.action)
+        if limits is not None and limits.cap is not None:
+            self.account.facts[run.action] = replace(limits, used=limits.used + messages)
+
+    def _pick_one(self, run: LaneRun, now: datetime) -> Target | None:
+        ready = self.ready(run, now)
+        if ready is not None:
+            run.queue.between_parts.remove(ready)
+            return ready
+        while run.queue.buffer and self.open.in_flight < self.account.concurrency:
+            target = run.queue.buffer.popleft()
+            if target.new_chat and not self.new_chats.may_begin(now):
+                continue  # it stays pending, and is fetched again when new chats may begin
+            gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
+            if isinstance(gate, Open):
+                self.open.add(run, target)
+                return target
+            if isinstance(gate, Refuse):
+                self.ledger.skip(target.id, run.id, gate.why, now)
+        return None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.calls[task] = self.clock.monotonic()
+        task.add_done_callback(self._call_ended)
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        if self.calls.pop(task, None) is None:
+            return  # handed in: the lane knows
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
+            self.wake.set()
+        else:
+            self._tell_lane()
+
+    def _tell_lane(self) -> None:
+        if not self.dozing or self.stale:
+            self.wake.set()
+
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, debt_at_claim: timedelta) -> None:
+        """Send one part of a claimed target and record what came of it."""
+        part = self._part(run, target)
+        outcome, latency = await self._call(run, target, part, claim, debt_at_claim)
+        await self._settle(run, target, part, claim, outcome, latency)
+
+    def _part(self, run: LaneRun, target: Target) -> Part:
+        part = run.parts[target.parts_sent]
+        if part.personal:
+            part = rendered(part, target.values or {}, target.id)
+        if part.media is not None and part.media.key in self.uploads.handles:
+            return replace(part, handle=self.uploads.handles[part.media.key].handle)
+        return part
+
+    async def _call(
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, debt_at_claim: timedelta
+    ) -> tuple[Outcome, float]:
+        """Call the provider. Returns its answer and the seconds it took."""
+        began, now = self.clock.monotonic(), self.clock.now()
+        # By both clocks: in a virtual machine that was paused, only the wall clock jumps.
+        if max(began - claim.mono, (now - claim.at).total_seconds()) > STALE_CLAIM:
+            if not await self.ledger.still_mine(self.account_id, claim.epoch):
+                return NEVER_CALLED, 0
+            began, now = self.clock.monotonic(), self.clock.now()
+        if now >= run.closes_at:
+            return NEVER_CALLED, 0
+        self.account.pace = called_late(self.account.pace, debt_at_claim, timedelta(seconds=began - claim.mono))
+        try:
+            outcome = await self.limit.keep(
+                self.transport.send(target.address, part, message_id(target.id, part.index))
+            )
+        except TimeoutError:
+            outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
+        except asyncio.CancelledError:
+            if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
+                raise
+            outcome = Unknown("the call was broken off")  # by the transport itself: this task was not cancelled
+        except Exception as error:  # a transport's bug: the message may have gone out
+            log.exception("the %s transport raised", self.transport.channel.key, extra={"target": target.id})
+            outcome = Unknown(f"{type(error).__name__}: {error}")
+        self.last_latency = self.clock.monotonic() - began
+        return outcome, self.last_latency
+
+    async def _settle(
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float
+    ) -> None:
+        now = self.clock.now()
+        target.attempts += 1
+        self.learning.judge_by(run)
+        verdict = self._verdict(outcome, target.attempts, now)
+        next_part_at = self._next_part_at(run, target, now) if isinstance(outcome, Sent) else None
+        result = result_of(run, target, part, claim, outcome, verdict, latency, next_part_at, now)
+        self.learning.learn(run, verdict)
+        self.new_chats.learn(target, result, verdict, now)
+        if result.status == "sent" and self.learning.changed_nothing() and run.closing is None and not run.over:
+            self._hand_in(run, target, result)
+            return
+        await self.ledger.record(result, self.learning.lesson(outcome, now))
+        if not isinstance(outcome, Sent) and result.status != "unconfirmed":
+            self._use(run, -1)
+        self.new_chats.end(target, counts=not isinstance(outcome, NotSent))
+        if verdict.retry_at is not None and run.queue.dry_until is not None:
+            run.queue.dry_until = min(run.queue.dry_until, verdict.retry_at)
+        self._go_on_or_close(run, target, result)
+        await self._protect(run, verdict, now)
+        if not self.open.of(run):
+            self._nothing_in_flight(run)
+        if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
+            await self._bounced(target, verdict, now)
+
+    def _next_part_at(self, run: LaneRun, target: Target, now: datetime) -> datetime | None:
+        """Return when the target's next part may go; None after the last one."""
+        if target.parts_sent + 1 >= len(run.parts):
+            return None
+        return now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
+
+    def _hand_in(self, run: LaneRun, target: Target, result: Result) -> None:
+        """Hand in a plain delivery. Its room is free at once: the next claim goes out in the same commit, behind the
+        result."""
+        self.new_chats.end(target, counts=True)
+        self.open.release(target)
+        self.ledger.hand_in(result, None, partial(self._written, run, target))
+        # The call must be over before the lane looks for work.
+        self.calls.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+        self._tell_lane()
+
+    def _written(self, run: LaneRun, target: Target, error: BaseException | None) -> None:
+        if target.id not in self.open.of(run):
+            return
+        self.open.remove(run, target)
+        if not self.open.of(run):
+            self._nothing_in_flight(run)
+            self._tell_lane()
+        if error is not None:
+            self.failure = error
+            self.wake.set()
+
+    def _nothing_in_flight(self, run: LaneRun) -> None:
+        """Let the lane check whether the run is done."""
+        run.queue.dry_until = None
+        if run.over:
+            self._spawn(closing.describe_again(self.ledger, run.id))
+
+    def _verdict(self, outcome: Outcome, attempts: int, now: datetime) -> Consequence:
+        if outcome is NEVER_CALLED:
+            return Consequence("pending", spends_attempt=False, kind="network", error=NEVER_CALLED.detail)
+        return consequence(
+            outcome,
+            retries=self.account.retries,
+            attempts=attempts,
+            base=self.account.retry_base,
+            sample=self.learning.recent,
+            repeatable=self.transport.recognises_repeats,
+            now=now,
+        )
+
+    def _go_on_or_close(self, run: LaneRun, target: Target, result: Result) -> None:
+        """Keep the target for its next part, or release it."""
+        if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing and not run.over:
+            target.parts_sent = result.parts_sent
+            target.attempts = 0
+            target.ready_at = result.retry_at
+            run.queue.between_parts.append(target)
+        else:
+            self.open.remove(run, target)
+
+    async def _protect(self, run: LaneRun, verdict: Consequence, now: datetime) -> None:
+        """Pause the account or the run when its outcomes are bad."""
+        if verdict.account is not None:
+            await self._change_account(verdict, now)
+        elif verdict.letter is None or verdict.letter not in breaker.JUDGED:
+            return
+        elif why := self.learning.too_many_bounces():
+            await self._pause_account(why, now)
+        elif tripped := self.learning.probe_or_trip(verdict.letter):
+            run.closing = run.closing or tripped
+            self.wake.set()
+
+    async def _bounced(self, target: Target, verdict: Consequence, now: datetime) -> None:
+        """Judge the account's whole day, with bounces reported later, and the address's last outcomes."""
+        (day,) = await self.ledger.read(*status.bounces_of_day(self.account_id, self.account.day[0]))
+        if why := breaker.too_many_bounces(day["bounced"], day["sends"], self.account.bounces_at):
+            await self._pause_account(why, now)
+        if verdict.kind == Kind.SOFT_BOUNCE:
+            await closing.judge_address(self.ledger, target.address, verdict.error, now)
+
+    async def _pause_account(self, why: str, now: datetime) -> None:
+        await closing.pause_account(self.ledger, self.account_id, why, now)
+        self.stale = True
+
+    async def _change_account(self, verdict: Consequence, now: datetime) -> None:
+        assert verdict.account is not None
+        await closing.change_account(self.ledger, self.account_id, verdict.account, now)
+        self.stale = True
+
+
+# --- results ----------------------------------------------------------------------------------------------
+
+
+#: The activity's outcome for messages that were not sent, where it is not "failed"; empty: no activity.
+NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
+
+
+def result_of(
+    run: LaneRun,
+    target: Target,
+    part: Part,
+    claim: Claim,
+    outcome: Outcome,
+    verdict: Consequence,
+    latency: float,
+    next_part_at: datetime | None,
+    now: datetime,
+) -> Result:
+    """Return the outcome of one claimed part as the ledger writes it. `next_part_at`: when the target's next part may
+    go; None: it was the last one."""
+    sent, more = isinstance(outcome, Sent), next_part_at is not None
+    activity = "sent" if sent else NOT_FAILED.get(verdict.kind, "failed")
+    return Result(
+        target_id=target.id,
+        run_id=run.id,
+        account_id=claim.account_id,
+        epoch=claim.epoch,
+        claimed_at=claim.at,
+        status="pending" if more else verdict.status,
+        parts_sent=target.parts_sent + 1 if sent else target.parts_sent,
+        # Attempts count the tries at the current part.
+        attempts=0 if more else target.attempts - (not verdict.spends_attempt),
+        at=now,
+        action=run.action,
+        part=part.index,
+        activity="" if verdict.status == "unconfirmed" else activity,
+        retry_at=next_part_at or verdict.retry_at,
+        latency_ms=int(latency * 1000) if sent else None,
+        provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
+        kind=verdict.kind,
+        error=verdict.error,
+        suppress=target.address if verdict.suppress else "",
+        follow_up_to=target.address if run.follow_up and sent and not more else "",
+        hold_until=verdict.hold_until,
+    )
+
+
+# --- new chats --------------------------------------------------------------------------------------------
+
+
+class ChatsInFlight:
+    """The new chats that a lane has begun and has no answer for yet. They count as begun."""
+
+    def __init__(self, learning: Learning) -> None:
+        self.learning = learning
+        self._targets: set[int] = set()
+
+    @property
+    def new_chats(self) -> NewChats:
+        return self.learning.account.new_chats
+
+    def may_begin(self, now: datetime) -> bool:
+        return may_begin(self.new_chats, len(self._targets), now)
+
+    def why_none(self, now: datetime) -> Wait | None:
+        """Return why no new chat may begin now, and until when; None: one may."""
+        return wait_for_new_chats(self.new_chats, now)
+
+    def begin(self, target: Target) -> None:
+        if target.new_chat:
+            self._targets.add(target.id)
+            self._count(1)
+
+    def end(self, target: Target, counts: bool) -> None:
+        """End a new chat once the provider has answered, or was never called. `counts`: the message went out, or may
+        have."""
+        if target.id in self._targets:
+            self._targets.remove(target.id)
+            if not counts:
+                self._count(-1)
+
+    def _count(self, chats: int) -> None:
+        self.learning.account.new_chats = self.new_chats.begin(chats)
+
+    def learn(self, target: Target, result: Result, verdict: Consequence, now: datetime) -> None:
+        """Add to the result whether the chat has begun, and the hold of new chats that follows from the outcome."""
+        hold = self.new_chats.hold
+        if verdict.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None:
+            hold = refused(hold, (verdict.retry_at - now).total_seconds(), verdict.error, now)
+        elif target.new_chat and verdict.status == "sent":
+            result.begins_chat, target.new_chat = True, False
+            hold = went_through(hold, now)
+        if hold != self.new_chats.hold:
+            self.learning.account.new_chats = replace(self.new_chats, hold=hold)
+            result.new_chat_hold = hold
+
+
+# --- open targets -----------------------------------------------------------------------------------------
+
+
+class OpenTargets:
+    """Targets of an account that are at the provider, between two parts, or whose result is being written, by run. They
+    are `in_flight`, and count against the concurrency, until only the result is left to be written."""
+
+    def __init__(self) -> None:
+        self._by_run: dict[int, set[int]] = {}
+        self._in_flight: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_run)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def being_written(self) -> int:
+        return sum(map(len, self._by_run.values())) - len(self._in_flight)
+
+    def of(self, run: LaneRun) -> set[int]:
+        return self._by_run.get(run.id, set())
+
+    def add(self, run: LaneRun, target: Target) -> None:
+        self._by_run.setdefault(run.id, set()).add(target.id)
+        self._in_flight.add(target.id)
+
+    def release(self, target: Target) -> None:
+        self._in_flight.discard(target.id)
+
+    def remove(self, run: LaneRun, target: Target) -> None:
+        self._in_flight.discard(target.id)
+        targets = self._by_run[run.id]
+        targets.discard(target.id)
+        if not targets:
+            del self._by_run[run.id]
+
+
+# --- uploads ----------------------------------------------------------------------------------------------
+
+
+UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
+
+
+class Uploads:
+    """An account's files at its provider. A file is uploaded once per account (and kind of part, where the provider
+    tells them apart) and reused across targets, runs and restarts."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        transport: Transport,
+        account_id: int,
+        handles: dict[tuple[str, str], Uploaded],
+        slice_ends_at: float | None,
+    ) -> None:
+        self.ledger = ledger
+        self.clock = clock
+        self.transport = transport
+        self.account_id = account_id
+        self.handles = handles  # by Media.key
+        self.slice_ends_at = slice_ends_at  # monotonic
+        self.began: float | None = None  # the upload under way, monotonic
+        self.tries = 0  # in a row that failed
+
+    def missing(self, run: LaneRun, now: datetime) -> Media | None:
+        """Return the first file of the run without a usable handle: it is uploaded before anything of the run is
+        sent."""
+        if not self.transport.uploads_media:
+            return None
+        for part in run.parts:
+            if part.media is None:
+                continue
+            uploaded = self.handles.get(part.media.key)
+            if uploaded is None or not uploaded.usable(now):
+                return part.media
+        return None
+
+    def must_be_left(self, run: LaneRun, now: datetime) -> bool:
+        """Return whether the run needs a file and the slice is over: the next driver has more time for it."""
+        over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
+        return over and self.missing(run, now) is not None
+
+    async def upload(self, file: Media) -> NotSent | None:
+        """Upload a file. Returns why it failed, or None."""
+        self.began = began = self.clock.monotonic()
+        try:
+            answer = await self._upload(file, self._limit(began))
+        finally:
+            self.began = None
+        if isinstance(answer, NotSent):
+            self.tries += 1
+            return answer
+        self.tries = 0
+        self.handles[file.key] = answer
+        return None
+
+    def _limit(self, began: float) -> float:
+        """Return the seconds an upload may take: the rest of the slice and a little more."""
+        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
+        return left + UPLOAD_LIMIT
+
+    async def _upload(self, file: Media, limit: float) -> Uploaded | NotSent:
+        try:
+            async with asyncio.timeout(limit):
+                handle = await self.transport.prepare(file)
+        except TimeoutError:
+            return NotSent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
+        except UploadFailed as failed:
+            return failed.reason
+        except OSError as error:  # our own copy of the file is gone or unreadable
+            return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
+        columns = (self.account_id, *file.key, handle.value, file.size, self.clock.now(), handle.expires_at)
+        await self.ledger.write(sql.REMEMBER_UPLOAD, columns)
+        return Uploaded(handle.value, handle.expires_at)
+
+
+# --- time limit -------------------------------------------------------------------------------------------
+
+
+Answer = TypeVar("Answer")
+
+
+class TimeLimit:
+    """`asyncio.timeout` for many calls, with one timer for all of them. A timer for each took a tenth of a driver's
+    time, and nearly all were cancelled."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began: dict[asyncio.Task[object], float] = {}  # the oldest first
+        self._late: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def keep(self, call: Awaitable[Answer]) -> Answer:
+        """Return the answer, or raise TimeoutError when it takes too long. One call per task."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._began[task] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self.seconds, self._end_late)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            # More than once: the task was cancelled from outside as well.
+            if task in self._late and task.cancelling() == 1:
+                raise TimeoutError from None
+            raise
+        finally:
+            del self._began[task]
+            if task in self._late:
+                self._late.remove(task)
+                task.uncancel()
+
+    def _end_late(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for task, began in self._began.items():
+            left = began + self.seconds - loop.time()
+            if left > 0:  # and those behind it have more time still
+                self._timer = loop.call_later(left, self._end_late)
+                return
+            if task not in self._late:
+                self._late.add(task)
+                task.cancel()

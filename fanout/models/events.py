@@ -1,0 +1,176 @@
+"""Timelines, the events that providers report, and notifications of operators."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.urls import reverse
+
+from accounts.channels.events import EventKind
+from accounts.fields import EncryptedJSONField
+from accounts.models import Account
+from fanout.models.run import Run
+from reminders.models import Reminder
+
+
+class Event(models.Model):
+    """A line in the timeline of a run or an account. Without an actor it was Crier itself."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    at = models.DateTimeField()
+    verb = models.CharField(max_length=40)
+    detail = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["at", "id"]
+        indexes = [
+            # timelines
+            models.Index(fields=["run", "at"], name="event_run"),
+            models.Index(fields=["account", "at"], name="event_account"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verb} at {self.at:%F %T}"
+
+
+RECEIPT = Q(kind__in=["delivered", "read"])
+
+
+class InboundEvent(models.Model):
+    """One reply, receipt, bounce, complaint, unsubscription or change of a session. Never stored twice."""
+
+    class Kind(models.TextChoices):
+        REPLY = EventKind.REPLY.value
+        DELIVERED = EventKind.DELIVERED.value
+        READ = EventKind.READ.value
+        BOUNCE = EventKind.BOUNCE.value
+        COMPLAINT = EventKind.COMPLAINT.value
+        UNSUBSCRIBE = EventKind.UNSUBSCRIBE.value
+        SESSION = EventKind.SESSION.value
+
+    class State(models.TextChoices):
+        NEW = "new"
+        DONE = "done"
+        FAILED = "failed"
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="inbound_events", db_index=False)
+    # The provider's id of the event: a second delivery of the same one changes nothing.
+    key = models.CharField(max_length=200)
+    kind = models.CharField(max_length=12, choices=Kind)
+    address = models.CharField(max_length=254, blank=True)
+    group = models.CharField(max_length=254, blank=True)
+    provider_id = models.CharField(max_length=200, blank=True)
+    message_id = models.CharField(max_length=200, blank=True)
+    # {"text": the message}: people's messages are encrypted like credentials.
+    words = EncryptedJSONField(default=dict, blank=True)
+    detail = models.JSONField(default=dict, blank=True)
+    happened_at = models.DateTimeField()
+    came_at = models.DateTimeField()
+    state = models.CharField(max_length=8, choices=State, default=State.NEW)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(null=True, blank=True)
+    # Its effect in words; of a failed event: why it could not be processed.
+    effect = models.CharField(max_length=500, blank=True)
+    # No constraint: a run may be deleted, and its events outlive it until retention takes them.
+    run_target_id = models.BigIntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            # the worker takes new events in order: receipts, which are most of the volume, apart from the rest
+            models.Index(fields=["id"], name="inbound_new", condition=Q(state="new") & ~RECEIPT),
+            models.Index(fields=["id"], name="inbound_new_receipts", condition=Q(state="new") & RECEIPT),
+            # events that wait for another try, or for another look
+            models.Index(
+                fields=["next_attempt_at"],
+                name="inbound_waiting",
+                condition=Q(state="new", next_attempt_at__isnull=False) & ~RECEIPT,
+            ),
+            # the conversation with one person
+            models.Index(fields=["address", "-happened_at"], name="inbound_address", condition=~Q(address="")),
+            # an account's events, newest first
+            models.Index(fields=["account", "-id"], name="inbound_account"),
+            # the list of events that could not be processed
+            models.Index(fields=["-id"], name="inbound_failed", condition=Q(state="failed")),
+            # the newest report about an account's session
+            models.Index(fields=["account", "-happened_at"], name="inbound_session", condition=Q(kind="session")),
+            # retention
+            models.Index(fields=["came_at"], name="inbound_came"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["account", "key"], name="inbound_once_per_account"),
+            models.CheckConstraint(condition=Q(state__in=["new", "done", "failed"]), name="inbound_state_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.happened_at:%F %T}"
+
+    @property
+    def text(self) -> str:
+        return str(self.words.get("text", ""))
+
+
+class Notification(models.Model):
+    """A notification for one operator."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notifications")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    title = models.CharField(max_length=120)
+    body = models.TextField()
+    level = models.CharField(max_length=12, default="info")
+    created_at = models.DateTimeField()
+    read_at = models.DateTimeField(null=True, blank=True)
+    # When mail and webhook were handled, whether the operator wants any or not.
+    passed_on_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            # the bell: one operator's newest
+            models.Index(fields=["user", "-id"], name="notification_user"),
+            # notifications not yet sent by mail and webhook
+            models.Index(fields=["id"], name="notification_to_pass_on", condition=models.Q(passed_on_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    def get_absolute_url(self) -> str:
+        """Return the page that a click leads to: its subject, else the list."""
+        if self.run_id:
+            return reverse("admin:fanout_run_change", args=[self.run_id])
+        if self.account_id:
+            return reverse("admin:accounts_account_change", args=[self.account_id])
+        if self.reminder_id:
+            return reverse("admin:reminders_reminder_change", args=[self.reminder_id])
+        return reverse("admin:fanout_notification_changelist")
+
+
+class Subscription(models.Model):
+    """An operator's settings for notifications. Without one: by the bell, about their own things and their teams'."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="subscription")
+    email = models.EmailField(blank=True, help_text="Empty: no mail.")
+    webhook = models.URLField(blank=True, help_text="Gets a POST with JSON for every notification. Empty: none.")
+    bell = models.BooleanField(
+        "on the bell", default=True, db_default=True, help_text="Count them on the bell and show them as they come."
+    )
+    team = models.BooleanField(
+        "my team's too",
+        default=True,
+        db_default=True,
+        help_text="Also what happens to reminders and accounts that others share with your team.",
+    )
+    only_problems = models.BooleanField(
+        default=True, help_text="No mail and no webhook for runs that were delivered in full."
+    )
+
+    def __str__(self) -> str:
+        return f"notifications of {self.user}"

@@ -1,0 +1,92 @@
+"""Results that are written after their driver's connection was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from fanout.database import carry_out, conninfo
+from fanout.engine import sql
+from fanout.engine.batch import Result
+from fanout.engine.driver import Driver
+from fanout.models import Run, RunTarget
+from fanout.runs import transitions
+from tests.engine.stage import Stage, fresh
+from tests.engine.test_protection import faults
+
+
+@pytest.mark.parametrize(("status", "ends"), [("sent", "success"), ("pending", "success")])
+def test_a_late_result_changes_the_verdict_and_wakes_the_lane(stage: Stage, status: str, ends: str) -> None:
+    account = stage.account()
+    run = stage.fire(stage.reminder(account, groups=5))
+    stage.play()
+    target = run.targets.all()[0]
+    assert target.claimed_at is not None
+    RunTarget.objects.filter(pk=target.pk).update(status="unconfirmed", parts_sent=0)
+    carry_out(transitions.rejudge(run.pk, stage.now))
+    assert fresh(run).status == Run.Status.PARTIAL
+    late = Result(
+        target.pk,
+        run.pk,
+        account.pk,
+        target.claim_epoch,
+        target.claimed_at,
+        status,
+        1 if status == "sent" else -1,
+        -1,
+        stage.now,
+        action="message",
+        activity="sent" if status == "sent" else "",
+    )
+
+    async def write() -> None:
+        driver = Driver(stage_clock(stage), stage.open_ledger, stage.transport, capacity=1, slice_seconds=0)
+        driver.outbox.put([late])
+        await driver.run()
+
+    asyncio.run(write())
+    stage.play(20)
+    assert fresh(run).status == ends
+
+
+class stage_clock:
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def now(self) -> Any:
+        return self.stage.now
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+def test_late_results_are_written_although_another_driver_has_the_slot(stage: Stage) -> None:
+    """The connection dies while messages are with the provider; a duplicate has the slot when the driver is back."""
+    faults(stage, latency_ms=[3000, 3000])
+    run = stage.fire(stage.reminder(stage.account(), groups=2))
+    held: list[Any] = []
+
+    def cut(now: Any) -> None:
+        other = psycopg.connect(conninfo(connection.settings_dict), autocommit=True)
+        held.append(other)
+        pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
+        other.execute("SELECT pg_terminate_backend(%s)", [pid])
+        time.sleep(0.2)
+        slot = [sql.SLOT_LOCKS, f"{socket.gethostname()}:0"]
+        (free,) = other.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", slot).fetchone() or (False,)
+        assert free
+
+    second = timedelta(seconds=1)
+    stage.play(30, [(stage.now + second, cut), (stage.now + 8 * second, lambda now: held[0].close())])
+    assert fresh(run).sent == 2
+    assert len(stage.book.deliveries()) == 2
