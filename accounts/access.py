@@ -59,7 +59,7 @@ def is_viewer(user: AbstractUser | AnonymousUser) -> bool:
 def require(user: AbstractUser | AnonymousUser | None, thing: Any) -> None:
     """Raise NotYours unless the person may act on the thing. None is the shell, which may do everything."""
     if user is not None and not may_act(user, thing):
-        raise NotYours(f"You may not change {thing}: it belongs to somebody else.")
+        raise NotYours(f"You may not change {thing}: it belongs to another operator.")
 
 
 # -- the two groups and their permissions -----------------------------------------------------------------

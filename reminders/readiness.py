@@ -47,7 +47,7 @@ def senders_problem(owner: Any, accounts: Sequence[Account], kinds: Collection[s
     usable = set(access.visible(owner, wanted))
     for account in accounts:
         if account not in usable:
-            return f"{owner} may not send through {account}: the account belongs to somebody else."
+            return f"{owner} may not send through {account}: the account belongs to another operator."
     if lacking := subject_problem(accounts, subject):
         return lacking
     unreached = [PLURAL_OF_KIND[kind] for kind in sorted(kinds) if not able_to_reach(kind, accounts)]

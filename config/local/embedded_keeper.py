@@ -293,7 +293,7 @@ def _make_socket_dir(place: Layout, owner: pwd.struct_passwd | None) -> None:
     wanted = os.geteuid() if owner is None else owner.pw_uid
     # Anyone can create it in /tmp before us and would then own the way to the database.
     if not stat.S_ISDIR(present.st_mode) or present.st_uid != wanted or present.st_mode & 0o077:
-        raise KeeperError(f"{place.socket_dir} belongs to somebody else; remove it.")
+        raise KeeperError(f"{place.socket_dir} belongs to another user; remove it.")
 
 
 def _remove_socket_dir(place: Layout) -> None:

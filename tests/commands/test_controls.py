@@ -216,7 +216,7 @@ def test_an_offload_resumes(words, status):
 def test_an_operator_acts_with_their_own_rights():
     run = RunFactory.create(targets={"pending": 1}, status="running")
     stranger = UserFactory.create(username="stranger")
-    assert "belongs to somebody else" in not_done("pause", str(run.pk), "--as", stranger.username)
+    assert "belongs to another operator" in not_done("pause", str(run.pk), "--as", stranger.username)
     text("pause", str(run.pk), "--as", run.owner.username)
     assert Event.objects.get(verb="paused").actor == run.owner
 

@@ -85,7 +85,7 @@ def test_a_reminder_through_several_accounts(tmp_path):
     (tmp_path / "all.txt").write_text("ann@example.com\n120363025246125486@g.us\n")
     words = ["reminder", "add", "--account", "Office", "--subject", "Hello", "--text", "x"]
     words += ["--to", str(tmp_path / "all.txt"), "--account"]
-    assert "belongs to somebody else" in bad_input(*words, "Foreign")
+    assert "belongs to another operator" in bad_input(*words, "Foreign")
     text(*words, "Line")
     assert Reminder.objects.get().senders == [office, line]
     assert data("reminder", "list")["reminders"][0]["account"] == "Office, Line"

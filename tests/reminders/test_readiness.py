@@ -30,7 +30,7 @@ def test_senders_that_cannot_send(channels: list[str], kinds: list[str], subject
 def test_a_sender_must_be_the_owners_or_the_teams() -> None:
     owner, team = UserFactory.create(), TeamFactory.create()
     foreign = AccountFactory.create()
-    assert "belongs to somebody else" in readiness.senders_problem(owner, [foreign], [], "")
+    assert "belongs to another operator" in readiness.senders_problem(owner, [foreign], [], "")
     foreign.team = team
     foreign.save(update_fields=["team"])
     owner.groups.add(team)

@@ -190,7 +190,7 @@ def allowed(name: str, arguments: list[str], person: Any) -> str:
         try:
             call_command(name, *arguments, "--as", person.username)
         except NotDone as problem:
-            return "x" if "belongs to somebody else" in str(problem) else "o"
+            return "x" if "belongs to another operator" in str(problem) else "o"
         finally:
             transaction.set_rollback(True)
     return "o"
