@@ -76,11 +76,15 @@ def settle(
 
 def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> ControlResult:
     """Continue a finished run with them; a run that an operator has paused waits for the operator."""
-    run.refresh_from_db()
-    if was_finished or run.status != Run.Status.PAUSED:
+    if was_finished:
         return go_on_if_open(run, now, f"{targets} targets will be sent.")
-    describe_pause(run)
-    return ControlResult(True, f"{targets} targets will be sent when the run is resumed.", run)
+    with change(run, None):  # an operator may pause or cancel it at this moment
+        if run.status == Run.Status.CANCELED:
+            return ControlResult(False, "The run was canceled meanwhile: nothing more is sent.", run)
+        if run.status == Run.Status.PAUSED:
+            describe_pause(run)
+            return ControlResult(True, f"{targets} targets will be sent when the run is resumed.", run)
+    return ControlResult(True, f"{targets} targets will be sent.", run)
 
 
 def _settled_as(delivered: bool, by_provider: bool) -> str:

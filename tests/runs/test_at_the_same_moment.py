@@ -174,7 +174,7 @@ def test_every_pair_of_controls_leaves_no_work_without_a_lane(stage: Stage, stat
 
 def test_an_operators_pause_stands_against_a_settled_target(stage: Stage) -> None:
     """The target waits for the resume, whichever of the two came first."""
-    for number, acts in enumerate([(settle_send_again, pause), (pause, settle_send_again)]):
+    for number, acts in enumerate([(settle_send_again, pause), (pause, settle_send_again)] * 4):
         at = scene(stage, number, "running")
         at_the_same_moment(at, *acts)
         assert (fresh(at.run).status, at.run.pending) == (Run.Status.PAUSED, 2 * TARGETS)
