@@ -179,13 +179,22 @@ CERTAIN = (
     ("you're not participating in that group", Kind.NOT_WRITABLE),
     ("that group does not exist", Kind.RECIPIENT_GONE),
 )
-#: Questions that are asked before a message is sent: where they fail, it was not sent.
+#: Beginnings of errors in the steps that whatsmeow takes before it sends a message (its send.go): questions to
+#: WhatsApp, its own store, and the encryption. Its second try of a message has other words.
 BEFORE_SENDING = (
     "failed to get device list",
     "failed to get group",
     "failed to get user devices",
     "failed to get user info for",
+    "failed to get lid for",
+    "failed to prefetch sessions",
+    "failed to marshal message:",
+    "failed to marshal message (for own devices)",
+    "failed to create sender key distribution message",
+    "failed to encrypt group message to send",
 )
+#: Words for a missing connection, and for the session's own store: both are the account's trouble.
+ACCOUNTS_TROUBLE = ("websocket", "timed out", "not connected", "database", "disk i/o", "sqlite")
 
 
 def outcome_of_error(words: str) -> Outcome:
@@ -214,8 +223,8 @@ def question_failed(words: str) -> NotSent:
 def question_kind(words: str) -> Kind:
     if QUESTION.search(words):
         return Kind.RATE_LIMITED
-    offline = any(sign in words.lower() for sign in ("websocket", "timed out", "not connected"))
-    return Kind.UNAVAILABLE if offline else Kind.UNKNOWN
+    troubled = any(sign in words.lower() for sign in ACCOUNTS_TROUBLE)
+    return Kind.UNAVAILABLE if troubled else Kind.UNKNOWN
 
 
 def not_sent(kind: Kind, words: str) -> NotSent:

@@ -133,8 +133,9 @@ class Incoming:
 # -- events from neonize's classes ------------------------------------------------------------------------
 
 
-#: neonize's numbers for kinds of receipt.
-RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
+#: neonize's numbers for kinds of receipt: delivered, read, played, and delivered to a device that is not in use
+#: ("inactive"), which is often the only receipt of a message to a person whose phone is away.
+RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ, 9: EventKind.DELIVERED}
 
 WITH_CAPTION = ("imageMessage", "videoMessage", "documentMessage")
 #: texts for replies without words
