@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from accounts.addresses import spellings_of
 from fanout.inbound import people
 from fanout.models import InboundEvent
 from fanout.runs import erasing
@@ -36,7 +37,7 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
     Recipient.objects.filter(pk__in=people.lock(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
     # A suppression that would expire, or that an operator could take back, becomes the person's own word.
     Suppression.objects.bulk_create(
-        [Suppression(address=address, reason=reason, source=source, detail=detail)],
+        [Suppression(address=one, reason=reason, source=source, detail=detail) for one in spellings_of(address)],
         update_conflicts=True,
         unique_fields=["address"],
         update_fields=["reason", "source", "detail", "expires_at", "added_by"],
@@ -46,7 +47,7 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
 def stays_forgotten(address: str, recipients: list[int]) -> bool:
     """Somebody who was erased after an opt-out writes again: their hash keeps them out of every list, so nothing of
     this needs to be kept."""
-    return not recipients and bool(erased([address]))
+    return not recipients and bool(erased(spellings_of(address)))
 
 
 def unsubscribe(event: InboundEvent, now: datetime) -> str:
@@ -60,6 +61,7 @@ def complaint(event: InboundEvent, now: datetime) -> str:
 def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
     if not event.address or event.group:
         return "nothing: it names no person"
+    people.recognise(event)
     if stays_forgotten(event.address, people.with_address(event.address)):
         return erasing.forget(event)
     opt_out(event.address, reason, source, "reported by the provider")

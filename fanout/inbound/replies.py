@@ -31,6 +31,7 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
+    people.recognise(event)
     recipients = people.with_address(event.address)
     if stays_forgotten(event.address, recipients):
         return erasing.forget(event)
