@@ -1,4 +1,7 @@
-"""Wassenger's API as far as it is known."""
+"""Wassenger's API as far as it is known: the calls that its public bot makes (wassengerhq/whatsapp-chatgpt-bot:
+actions.js) and the shape of errors that integrators agree on. tests/gateways/captures/wassenger.py has its answers and
+reports one by one.
+"""
 
 from __future__ import annotations
 
