@@ -95,7 +95,7 @@ def error(status: int, name: str = "unexpected_error") -> Answer:
         (422, "no_connection_with_recipient", Kind.RECIPIENT_GONE),
         (422, "already_invited_recently", Kind.RECIPIENT_GONE),
         (422, "already_connected", Kind.RECIPIENT_GONE),
-        (422, "cannot_resend_yet", Kind.RATE_LIMITED),
+        (422, "cannot_resend_yet", Kind.RECIPIENT_LIMITED),
         (422, "limit_exceeded", Kind.RATE_LIMITED),
         (422, "unprocessable", Kind.CONTENT_REJECTED),
         (429, "too_many_requests", Kind.RATE_LIMITED),
@@ -140,8 +140,20 @@ def test_what_was_accepted(body: dict[str, Any], outcome: Any) -> None:
         (Answer(429, {}), NotSent(Kind.RATE_LIMITED, "HTTP 429", 3600.0)),
         (Answer(429, {}, "5"), NotSent(Kind.RATE_LIMITED, "HTTP 429", 5.0)),
         (Answer(400, {"type": "limit_exceeded"}), NotSent(Kind.RATE_LIMITED, "HTTP 400", 3600.0)),
+        (Answer(422, {"type": "errors/cannot_resend_yet"}), NotSent(Kind.RECIPIENT_LIMITED, "HTTP 422", 86_400.0)),
+        (Answer(422, {"type": "errors/insufficient_credits"}), NotSent(Kind.RATE_LIMITED, "HTTP 422", 86_400.0)),
     ],
-    ids=["title and detail", "a title", "their fault", "a wait", "a limit", "a short limit", "a type without its room"],
+    ids=[
+        "title and detail",
+        "a title",
+        "their fault",
+        "a wait",
+        "a limit",
+        "a short limit",
+        "a type without its room",
+        "a person",
+        "no credits",
+    ],
 )
 def test_a_refusal_in_words(answer: Answer, refused: NotSent) -> None:
     assert refusal(answer) == refused
@@ -307,6 +319,32 @@ def test_a_connection_request_is_named_by_its_invitation() -> None:
         NotSent(Kind.RATE_LIMITED, "HTTP 500", 3600.0)
     ]
     judge(write(FakeGateway("unipile", {CHATS: Answer(500, {})}), TEXT, to=MEMBER)[0], Unknown)
+
+
+NOT_YET = Answer(422, {"type": "errors/cannot_resend_yet", "title": "Cannot resend yet"})
+PERSON_WAITS = NotSent(Kind.RECIPIENT_LIMITED, "HTTP 422 Cannot resend yet", 86_400.0)
+ACCOUNT_WAITS = NotSent(Kind.RATE_LIMITED, "HTTP 422 Cannot resend yet", 3600.0)
+OTHERS = [f"linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrSt{n:02d}" for n in range(3)]
+
+
+def test_one_person_who_must_wait_holds_nobody_else() -> None:
+    """Unipile says the same about an account over its limit: then the second person gets it too."""
+    invited = Answer(201, {"invitation_id": "i"})
+    gateway = FakeGateway("unipile", {INVITE: [NOT_YET, NOT_YET, NOT_YET, invited, NOT_YET]})
+    first, second, third = OTHERS
+
+    async def go(transport: Any) -> list[Any]:
+        return [await transport.send(to, INVITATION, "m-1") for to in (first, first, second, third, first)]
+
+    assert gateway.use(go) == [PERSON_WAITS, PERSON_WAITS, ACCOUNT_WAITS, Sent("i"), PERSON_WAITS]
+
+
+def test_the_address_of_version_2_is_not_taken_for_version_1() -> None:
+    settings = {"url": "https://api.unipile.com/v2", "account_id": "acc_1"}
+    account = AccountConfig(1, "unipile", "Line", "", settings, {"api_key": "k"})
+
+    with pytest.raises(CheckFailed, match="version 2"):
+        asyncio.run(LinkedInTransport(account).check())
 
 
 @pytest.mark.parametrize(

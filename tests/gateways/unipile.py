@@ -1,4 +1,7 @@
-"""Unipile's API v1 as it documents it: mail, LinkedIn messages and invitations."""
+"""Unipile's API v1: mail, LinkedIn messages and invitations, as developer.unipile.com/reference documents them.
+
+tests/gateways/captures/unipile.py has its answers and reports one by one.
+"""
 
 from __future__ import annotations
 

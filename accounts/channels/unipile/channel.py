@@ -19,7 +19,7 @@ UNIPILE_FIELDS = (
         required=True,
         destination=True,
         hosts=("unipile.com",),
-        help="Your DSN with https://, for example https://api8.unipile.com:13851.",
+        help="Your DSN with https://, for example https://api8.unipile.com:13851: version 1 of the API.",
     ),
     Field(
         name="account_id",
