@@ -116,7 +116,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         | {
             "address_signs_in": True,
             "knobs": {"group_concurrency": 1, "max_send_per_minute": 150, "send_burst": 1},
-            "daily_caps": {"email": 500},
+            "daily_caps": {"email": 2000},
         },
         {
             "subject": "mail address, destination",
