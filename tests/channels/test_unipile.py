@@ -21,6 +21,7 @@ from tests.gateways.process import GatewayRig, GatewayServer, judge
 
 MEMBER = "linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv"
 INVITATION = replace(TEXT, action=Action.CONNECTION_REQUEST)
+INMAIL = replace(TEXT, action=Action.INMAIL, subject="Doors")
 
 
 class UnipileRig(GatewayRig):
@@ -63,6 +64,12 @@ class TestContract(TransportContract):
 
         line = rig.server.book().lines()[-1]
         assert (line["kind"], line["to"], line["text"]) == ("note", rig.address, TEXT.text)
+
+    def test_an_inmail_is_a_message_of_its_own_kind(self, rig: UnipileRig) -> None:
+        assert isinstance(send(rig, INMAIL, "m-1"), Sent)
+
+        line = rig.server.book().lines()[-1]
+        assert (line["kind"], line["to"], line["text"]) == ("inmail", rig.address, TEXT.text)
 
     def test_a_profile_that_is_not_there_is_a_refusal(self, rig: UnipileRig) -> None:
         rig.address = "linkedin.com/in/nobody-here"
@@ -272,10 +279,10 @@ def test_an_account_is_well_when_all_its_sources_are(
         assert use(UnipileRig(server), lambda transport: transport.check()) == "LinkedIn (Unipile) as Ann Lee"
 
 
-def test_it_counts_messages_and_connection_requests_apart() -> None:
+def test_it_counts_messages_connection_requests_and_inmail_apart() -> None:
     described = channel("unipile")
 
-    assert described.actions == ("message", "connection_request")
+    assert described.actions == ("message", "connection_request", "inmail")
     assert described.capped
     assert described.takes() == "LinkedIn profiles"
 
@@ -319,6 +326,31 @@ def test_a_connection_request_is_named_by_its_invitation() -> None:
         NotSent(Kind.RATE_LIMITED, "HTTP 500", 3600.0)
     ]
     judge(write(FakeGateway("unipile", {CHATS: Answer(500, {})}), TEXT, to=MEMBER)[0], Unknown)
+
+
+@pytest.mark.parametrize("product", ["classic", "sales_navigator", "recruiter"])
+def test_an_inmail_uses_the_credits_of_the_accounts_product(product: str) -> None:
+    settings = {"url": "https://api8.unipile.com:13851", "account_id": "a1", "product": product}
+    account = AccountConfig(1, "unipile", "Line", "", settings, {"api_key": "k"})
+
+    made = asyncio.run(LinkedInTransport(account).message(MEMBER, INMAIL, "m-1"))
+
+    assert made.path == CHATS
+    for name, value in (("linkedin[api]", product), ("linkedin[inmail]", "true"), ("subject", "Doors")):
+        assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in made.content
+
+
+def test_a_message_is_no_inmail() -> None:
+    made = asyncio.run(transport().message(MEMBER, replace(TEXT, subject="Doors"), "m-1"))
+
+    assert b"linkedin[" not in made.content
+    assert b'name="subject"' not in made.content
+
+
+def test_a_second_part_would_cost_a_second_credit() -> None:
+    outcome = asyncio.run(transport().send(MEMBER, replace(INMAIL, index=1), "m-1"))
+
+    judge(outcome, Kind.CONTENT_REJECTED)
 
 
 NOT_YET = Answer(422, {"type": "errors/cannot_resend_yet", "title": "Cannot resend yet"})

@@ -1,4 +1,4 @@
-"""Transport of LinkedIn through Unipile: messages, and connection requests with a note.
+"""Transport of LinkedIn through Unipile: messages, InMail, and connection requests with a note.
 
 LinkedIn's id of a member is valid for one account only, so it is looked up before the first message to a profile.
 The type of an error decides what an answer means.
@@ -88,8 +88,17 @@ class LinkedInTransport(Unipile):
         if part.action == Action.CONNECTION_REQUEST:
             return await self._invitation(address, part)
         fields = [("account_id", self.account_id), ("text", part.text)]
+        if part.action == Action.INMAIL:
+            fields += self._inmail(part)
         fields.append(("attendees_ids", await self._member(address)))
         return Call("/api/v1/chats", *multipart(fields, await attachments(part.media)))
+
+    def _inmail(self, part: Part) -> list[tuple[str, str]]:
+        """Return the fields that make a message an InMail; raises Refused. Each one costs a credit."""
+        if part.index:
+            raise Refused(NotSent(Kind.CONTENT_REJECTED, "An InMail is one message: put everything into one part."))
+        subject = [("subject", part.subject)] if part.subject else []
+        return [*subject, ("linkedin[api]", self.values["product"]), ("linkedin[inmail]", "true")]
 
     async def _invitation(self, address: str, part: Part) -> Call:
         if part.media is not None or part.index or len(part.text) > LONGEST_NOTE:
