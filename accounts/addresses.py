@@ -47,6 +47,13 @@ PROFILE_URL = re.compile(r"(?:https?://)?(?:[a-z]{2,3}\.)?linkedin\.com/in/([^/?
 MEMBER_ID = re.compile(r"AC[a-zA-Z][A-Za-z0-9_-]{20,}")
 PROFILE_PREFIX = "linkedin.com/in/"
 MIN_PROFILE, MAX_PROFILE = 3, 150
+# Brazil put a 9 before its mobile numbers until 2016. Those had eight digits, the first from 6 to 9; fixed lines begin
+# with 2 to 5, so a mobile number of a later range (9 1… to 9 5…) never had eight digits and would become a fixed line.
+BRAZIL_WITHOUT_NINE = re.compile(r"(\+55[1-9]{2})([6-9][0-9]{7})")
+BRAZIL_WITH_NINE = re.compile(r"(\+55[1-9]{2})9([6-9][0-9]{7})")
+# Argentina's mobile numbers have a 9 after 54 when they are called from abroad, and none in most address books. No
+# fixed line has the same ten digits.
+ARGENTINA = re.compile(r"\+54(9?)([1-3][0-9]{9})")
 LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
 
 
@@ -66,6 +73,22 @@ def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
     if kind == PROFILE:
         return _profile(text)
     raise ValueError(f"Unknown kind of recipient: {kind}.")
+
+
+def spellings_of(address: str) -> tuple[str, ...]:
+    """Return the stored addresses that a WhatsApp id can mean: itself in the stored spelling, then the others.
+
+    An id keeps the form that the number had when the person signed up with WhatsApp, while lists have the form of today
+    or an older one: ids of Brazilian numbers from area code 31 on often lack the ninth digit, Argentine ids have the 9.
+    Two spellings mean each other. Mexico's 1 after 52 is in no stored address.
+    """
+    if match := BRAZIL_WITHOUT_NINE.fullmatch(address):
+        return address, f"{match[1]}9{match[2]}"
+    if match := BRAZIL_WITH_NINE.fullmatch(address):
+        return address, f"{match[1]}{match[2]}"
+    if match := ARGENTINA.fullmatch(address):
+        return address, f"+54{'' if match[1] else '9'}{match[2]}"
+    return (address,)
 
 
 def guess_kind(raw: str) -> str:

@@ -1,4 +1,5 @@
-"""Paired WhatsApp numbers: the description that their gateways start from, and WhatsApp's ids of chats (JIDs).
+"""Paired WhatsApp numbers: the description that their gateways start from, the reasons for which WhatsApp ends a
+session, and WhatsApp's ids of chats (JIDs).
 
 Crier's address             WhatsApp's id
 +4917612345678              4917612345678@s.whatsapp.net, and 4917612345678@c.us at some gateways
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from accounts.actions import Action
 from accounts.addresses import GROUP, GROUP_SUFFIX, PERSON, AddressError, normalise
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
+from accounts.channels.events import SessionState
 
 PAIRED = Channel(
     key="paired",
@@ -29,6 +31,35 @@ PAIRED = Channel(
     own_kind=PERSON,
     fields=(TIMEOUT,),
 )
+
+
+# -- ends of a session ------------------------------------------------------------------------------------
+
+
+class Ending(NamedTuple):
+    """The end of a session: what becomes of the account, and what happened and what to do in a sentence."""
+
+    state: SessionState
+    words: str
+
+
+#: By the code with which WhatsApp closes the connection, whichever program keeps the session. WhatsApp Web calls 403
+#: "locked" and 406 "banned"; whatsmeow still has their old names "main device gone" and "unknown logout"
+#: (types/events/events.go), Baileys passes the codes on (`lastDisconnect.error.output.statusCode`).
+ENDINGS = {
+    401: Ending(SessionState.UNPAIRED, "The device was removed on the phone: pair the number again."),
+    402: Ending(SessionState.BANNED, "WhatsApp has banned this number for a while."),
+    403: Ending(
+        SessionState.BANNED,
+        "WhatsApp has locked this account. Open WhatsApp on the phone and do what it asks for, then pair the number "
+        "again and reactivate the account.",
+    ),
+    406: Ending(
+        SessionState.BANNED,
+        "WhatsApp has banned this number. Ask for a review in WhatsApp on the phone. Once the ban is lifted, pair the "
+        "number again and reactivate the account.",
+    ),
+}
 
 
 # -- ids of chats -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from accounts.addresses import spellings_of
 from fanout.database import Row, execute
 from fanout.inbound.events import LOOK_AGAIN
 from fanout.models import InboundEvent, Run
@@ -152,8 +153,10 @@ def _unconfirmed_in_chats(events: Sequence[InboundEvent]) -> dict[int, Row]:
     asked = [one for same in by_chat.values() for one in same if len(set(_all(same, "provider_id"))) == 1]
     if not asked:
         return {}
+    in_chats = [(event, chat) for event in asked for chat in spellings_of(event.group or event.address)]
+    asked = [event for event, _ in in_chats]
     facts = {"event": _all(asked, "pk"), "account": _all(asked, "account_id"), "at": _all(asked, "happened_at")}
-    chats = {"chat": [event.group or event.address for event in asked], "provider_id": _all(asked, "provider_id")}
+    chats = {"chat": [chat for _, chat in in_chats], "provider_id": _all(asked, "provider_id")}
     return {
         row["event"]: row
         for row in execute(UNCONFIRMED_IN_CHAT, facts | chats | {"longest": LONGEST_UNCONFIRMED, "kept": KEPT})

@@ -12,6 +12,7 @@ from datetime import datetime
 from django.conf import settings
 from django.template.defaultfilters import pluralize
 
+from accounts.addresses import spellings_of
 from fanout.database import Row, carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND
 from fanout.lanes.new_chats import heard_from
@@ -34,6 +35,7 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
+    use_stored_spelling(event)
     recipients = recipients_at(event.address)
     if stays_forgotten(event.address, recipients):
         return forget(event)
@@ -172,7 +174,7 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
     Recipient.objects.filter(pk__in=lock_recipients(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
     # A suppression that would expire, or that an operator could take back, becomes the person's own word.
     Suppression.objects.bulk_create(
-        [Suppression(address=address, reason=reason, source=source, detail=detail)],
+        [Suppression(address=one, reason=reason, source=source, detail=detail) for one in spellings_of(address)],
         update_conflicts=True,
         unique_fields=["address"],
         update_fields=["reason", "source", "detail", "expires_at", "added_by"],
@@ -182,7 +184,7 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
 def stays_forgotten(address: str, recipients: list[int]) -> bool:
     """Return whether a person who was erased after an opt-out writes again: their hash keeps them out of every list, so
     nothing of this needs to be kept."""
-    return not recipients and bool(erased([address]))
+    return not recipients and bool(erased(spellings_of(address)))
 
 
 def unsubscribe(event: InboundEvent, now: datetime) -> str:
@@ -196,6 +198,7 @@ def complaint(event: InboundEvent, now: datetime) -> str:
 def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
     if not event.address or event.group:
         return "nothing: it names no person"
+    use_stored_spelling(event)
     if stays_forgotten(event.address, recipients_at(event.address)):
         return forget(event)
     opt_out(event.address, reason, source, "reported by the provider")
@@ -204,14 +207,34 @@ def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppre
 
 # --- people ----------------------------------------------------------------------------------------------
 
-WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s AND kind <> 'group'"
+# A WhatsApp id may spell a number in another way than the list does (accounts.addresses.spellings_of). First comes the
+# person to whom the account has written, then the spelling of the event.
+STORED_AS = """
+SELECT s.address FROM unnest(%(spellings)s::text[]) WITH ORDINALITY AS s(address, place)
+  JOIN reminders_recipient p ON p.address = s.address AND p.kind <> 'group'
+ ORDER BY EXISTS (SELECT FROM fanout_runtarget t WHERE t.recipient_id = p.id AND t.account_id = %(account)s
+                                                   AND t.claimed_at IS NOT NULL) DESC, s.place
+ LIMIT 1
+"""
+
+
+def use_stored_spelling(event: InboundEvent) -> None:
+    """Change the event's address to the spelling in which lists have the person, where it is another one."""
+    if len(spellings := spellings_of(event.address)) > 1:
+        for row in execute(STORED_AS, {"spellings": list(spellings), "account": event.account_id}):
+            event.address = row["address"]
+            event.save(update_fields=["address"])
+
+
+WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = ANY(%(addresses)s::text[]) AND kind <> 'group'"
 
 
 def recipients_at(address: str) -> list[int]:
     """Return the ids of the person's recipients: one in each list that has the address. Groups are not people."""
-    return [row["id"] for row in execute(WITH_ADDRESS, {"address": address})]
+    return [row["id"] for row in execute(WITH_ADDRESS, {"addresses": [address]})]
 
 
 def lock_recipients(address: str) -> list[int]:
-    """Lock the person's recipients in the order of their ids and return these."""
-    return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"address": address})]
+    """Lock the person's recipients, in every spelling of the address, in the order of their ids and return these."""
+    addresses = list(spellings_of(address))
+    return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"addresses": addresses})]

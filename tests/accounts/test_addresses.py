@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.addresses import AddressError, guess_kind, normalise, spellings_of
 
 case = pytest.param
 GERMAN = "+4917612345678"
@@ -230,6 +230,51 @@ def test_guess_kind(raw: str, kind: str) -> None:
     assert guess_kind(raw) == kind
 
 
+# --- the addresses that a WhatsApp id can mean ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("id", "others"),
+    [
+        case("553187654321@s.whatsapp.net", ["+5531987654321"], id="brazil-without-the-nine"),
+        case("5531987654321@s.whatsapp.net", ["+553187654321"], id="brazil-with-it"),
+        case("5511987654321@c.us", ["+551187654321"], id="sao-paulo-in-an-old-list"),
+        case("5511945678901@c.us", [], id="brazil-number-that-was-always-nine-digits"),
+        case("551145678901@c.us", [], id="brazil-fixed-line"),
+        case("5491123456789@s.whatsapp.net", ["+541123456789"], id="argentina-with-the-nine"),
+        case("541123456789@s.whatsapp.net", ["+5491123456789"], id="argentina-without-it"),
+        case("5492966123456@s.whatsapp.net", ["+542966123456"], id="argentina-long-area-code"),
+        case("5215512345678@s.whatsapp.net", [], id="mexico-with-the-one"),
+        case("525512345678@s.whatsapp.net", [], id="mexico-without-it"),
+        case("4917612345678@s.whatsapp.net", [], id="germany"),
+    ],
+)
+def test_what_a_whatsapp_id_can_mean(id: str, others: list[str]) -> None:
+    address = normalise("person", id)
+
+    assert list(spellings_of(address)) == [address, *others]
+
+
+@pytest.mark.parametrize(
+    ("written", "id"),
+    [
+        case("+55 31 98765-4321", "553187654321@s.whatsapp.net", id="brazil"),
+        case("+55 31 8765-4321", "5531987654321@s.whatsapp.net", id="brazil-old-list"),
+        case("+54 11 2345-6789", "5491123456789@s.whatsapp.net", id="argentina"),
+        case("+54 11 15 2345-6789", "5491123456789@s.whatsapp.net", id="argentina-with-15"),
+        case("+52 55 1234 5678", "5215512345678@s.whatsapp.net", id="mexico"),
+        case("+52 1 55 1234 5678", "525512345678@s.whatsapp.net", id="mexico-old-list"),
+    ],
+)
+def test_a_list_and_an_id_mean_the_same_person(written: str, id: str) -> None:
+    assert normalise("person", written) in spellings_of(normalise("person", id))
+
+
+@pytest.mark.parametrize("address", ["120363025246125486@g.us", "ann@example.com", "linkedin.com/in/ann-lee", ""])
+def test_only_numbers_have_other_spellings(address: str) -> None:
+    assert spellings_of(address) == (address,)
+
+
 # --- properties -------------------------------------------------------------------------------------------
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
@@ -256,6 +301,40 @@ def test_normal_stays_normal_and_clean(kind: str, raw: str, region: str | None) 
     assert normalise(kind, address, region) == address
     assert len(address) <= 254
     assert not any(c.isspace() or unicodedata.category(c).startswith("C") for c in address)
+
+
+numbers = st.one_of(
+    st.from_regex(r"\A\+55[1-9]{2}9?[0-9]{8}\Z"),
+    st.from_regex(r"\A\+549?[1-9][0-9]{9}\Z"),
+    st.from_regex(r"\A\+521?[1-9][0-9]{9}\Z"),
+    st.from_regex(r"\A\+[1-9][0-9]{6,14}\Z"),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(numbers)
+def test_spellings_mean_each_other_and_are_as_stored(raw: str) -> None:
+    try:
+        address = normalise("person", raw)
+    except AddressError:
+        return
+    spellings = spellings_of(address)
+
+    assert spellings[0] == address
+    assert len(set(spellings)) == len(spellings) <= 2
+    for other in spellings:
+        assert normalise("person", other) == other
+        assert set(spellings_of(other)) == set(spellings)
+        assert other[:3] == address[:3]  # the country
+
+
+@settings(deadline=None)
+@given(st.from_regex(r"\A\+55[1-9]{2}[2-5][0-9]{7}\Z"))
+def test_a_brazilian_fixed_line_is_never_a_mobile_number(fixed: str) -> None:
+    with_nine = f"{fixed[:5]}9{fixed[5:]}"
+
+    assert spellings_of(fixed) == (fixed,)
+    assert spellings_of(with_nine) == (with_nine,)
 
 
 @settings(deadline=None)

@@ -116,7 +116,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         | {
             "address_signs_in": True,
             "knobs": {"group_concurrency": 1, "max_send_per_minute": 150, "send_burst": 1},
-            "daily_caps": {"email": 500},
+            "daily_caps": {"email": 2000},
         },
         {
             "subject": "mail address, destination",
@@ -147,7 +147,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "noun": "profile",
             "nouns": "profiles",
             "kinds": {"profile"},
-            "actions": ("message", "connection_request"),
+            "actions": ("message", "connection_request", "inmail"),
             "capped": True,
             "knobs": {
                 "max_send_per_minute": 1,
@@ -160,7 +160,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "inbound": True,
             "file_mb": UNIPILE_FILES,
         },
-        UNIPILE_SETTINGS,
+        UNIPILE_SETTINGS | {"product": "choice of classic or sales_navigator or recruiter, else classic, advanced"},
     ),
     "unipile_mail": (
         {name: value for name, value in MAILS.items() if name != "needs_sender"}

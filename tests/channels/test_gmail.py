@@ -576,6 +576,16 @@ def test_a_wrong_key_is_refused_by_its_signature(google: Google) -> None:
     assert google.tokens == []
 
 
+@pytest.mark.parametrize("mailbox", ["ann@gmail.com", "Ann@GoogleMail.com"])
+def test_a_free_mailbox_is_told_apart_before_google_is_asked(mailbox: str) -> None:
+    info = {"client_email": ROBOT, "private_key": PRIVATE}
+    config = AccountConfig(1, "gmail", "M", "mailer@example.com", {"subject": mailbox}, {"service_account": info})
+
+    with pytest.raises(CheckFailed, match="free mailbox") as caught:
+        with_transport(config, lambda transport: transport.check())
+    assert caught.value.kind is Kind.AUTH
+
+
 @pytest.mark.parametrize("info", [None, {}, "not json", {"client_email": ROBOT, "private_key": "garbage"}, []])
 def test_an_unreadable_key_is_told_without_its_text(google: Google, info: Any) -> None:
     config = AccountConfig(1, "gmail", "M", "mailer@example.com", {}, {"service_account": info})

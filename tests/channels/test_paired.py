@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.paired import Jid, address_of, chat_id, digits, is_group, jid_of, number_of
+from accounts.channels.events import SessionState
+from accounts.channels.paired import ENDINGS, Jid, address_of, chat_id, digits, is_group, jid_of, number_of
 
 GROUP = "120363025246125486@g.us"
 
@@ -78,3 +79,17 @@ def test_a_person_has_the_gateways_suffix_and_a_group_its_own() -> None:
     assert chat_id("+4917612345678", "@c.us") == "4917612345678@c.us"
     assert chat_id(GROUP, "@c.us") == GROUP
     assert digits("+4917612345678") == digits("4917612345678") == "4917612345678"
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "word"),
+    [
+        (401, SessionState.UNPAIRED, "removed"),
+        (402, SessionState.BANNED, "for a while"),
+        (403, SessionState.BANNED, "locked"),
+        (406, SessionState.BANNED, "banned"),
+    ],
+)
+def test_the_end_of_a_session_by_its_code(code: int, state: SessionState, word: str) -> None:
+    assert ENDINGS[code].state is state
+    assert word in ENDINGS[code].words

@@ -21,6 +21,7 @@ from tests.gateways.process import GatewayRig, GatewayServer, judge
 
 MEMBER = "linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv"
 INVITATION = replace(TEXT, action=Action.CONNECTION_REQUEST)
+INMAIL = replace(TEXT, action=Action.INMAIL, subject="Doors")
 
 
 class UnipileRig(GatewayRig):
@@ -64,6 +65,12 @@ class TestContract(TransportContract):
         line = rig.server.book().lines()[-1]
         assert (line["kind"], line["to"], line["text"]) == ("note", rig.address, TEXT.text)
 
+    def test_an_inmail_is_a_message_of_its_own_kind(self, rig: UnipileRig) -> None:
+        assert isinstance(send(rig, INMAIL, "m-1"), Sent)
+
+        line = rig.server.book().lines()[-1]
+        assert (line["kind"], line["to"], line["text"]) == ("inmail", rig.address, TEXT.text)
+
     def test_a_profile_that_is_not_there_is_a_refusal(self, rig: UnipileRig) -> None:
         rig.address = "linkedin.com/in/nobody-here"
 
@@ -95,7 +102,7 @@ def error(status: int, name: str = "unexpected_error") -> Answer:
         (422, "no_connection_with_recipient", Kind.RECIPIENT_GONE),
         (422, "already_invited_recently", Kind.RECIPIENT_GONE),
         (422, "already_connected", Kind.RECIPIENT_GONE),
-        (422, "cannot_resend_yet", Kind.RATE_LIMITED),
+        (422, "cannot_resend_yet", Kind.RECIPIENT_LIMITED),
         (422, "limit_exceeded", Kind.RATE_LIMITED),
         (422, "unprocessable", Kind.CONTENT_REJECTED),
         (429, "too_many_requests", Kind.RATE_LIMITED),
@@ -140,8 +147,20 @@ def test_what_was_accepted(body: dict[str, Any], outcome: Any) -> None:
         (Answer(429, {}), NotSent(Kind.RATE_LIMITED, "HTTP 429", 3600.0)),
         (Answer(429, {}, "5"), NotSent(Kind.RATE_LIMITED, "HTTP 429", 5.0)),
         (Answer(400, {"type": "limit_exceeded"}), NotSent(Kind.RATE_LIMITED, "HTTP 400", 3600.0)),
+        (Answer(422, {"type": "errors/cannot_resend_yet"}), NotSent(Kind.RECIPIENT_LIMITED, "HTTP 422", 86_400.0)),
+        (Answer(422, {"type": "errors/insufficient_credits"}), NotSent(Kind.RATE_LIMITED, "HTTP 422", 86_400.0)),
     ],
-    ids=["title and detail", "a title", "their fault", "a wait", "a limit", "a short limit", "a type without its room"],
+    ids=[
+        "title and detail",
+        "a title",
+        "their fault",
+        "a wait",
+        "a limit",
+        "a short limit",
+        "a type without its room",
+        "a person",
+        "no credits",
+    ],
 )
 def test_a_refusal_in_words(answer: Answer, refused: NotSent) -> None:
     assert refusal(answer) == refused
@@ -260,10 +279,10 @@ def test_an_account_is_well_when_all_its_sources_are(
         assert use(UnipileRig(server), lambda transport: transport.check()) == "LinkedIn (Unipile) as Ann Lee"
 
 
-def test_it_counts_messages_and_connection_requests_apart() -> None:
+def test_it_counts_messages_connection_requests_and_inmail_apart() -> None:
     described = channel("unipile")
 
-    assert described.actions == ("message", "connection_request")
+    assert described.actions == ("message", "connection_request", "inmail")
     assert described.capped
     assert described.takes() == "LinkedIn profiles"
 
@@ -307,6 +326,57 @@ def test_a_connection_request_is_named_by_its_invitation() -> None:
         NotSent(Kind.RATE_LIMITED, "HTTP 500", 3600.0)
     ]
     judge(write(FakeGateway("unipile", {CHATS: Answer(500, {})}), TEXT, to=MEMBER)[0], Unknown)
+
+
+@pytest.mark.parametrize("product", ["classic", "sales_navigator", "recruiter"])
+def test_an_inmail_uses_the_credits_of_the_accounts_product(product: str) -> None:
+    settings = {"url": "https://api8.unipile.com:13851", "account_id": "a1", "product": product}
+    account = AccountConfig(1, "unipile", "Line", "", settings, {"api_key": "k"})
+
+    made = asyncio.run(LinkedInTransport(account).message(MEMBER, INMAIL, "m-1"))
+
+    assert made.path == CHATS
+    for name, value in (("linkedin[api]", product), ("linkedin[inmail]", "true"), ("subject", "Doors")):
+        assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in made.content
+
+
+def test_a_message_is_no_inmail() -> None:
+    made = asyncio.run(transport().message(MEMBER, replace(TEXT, subject="Doors"), "m-1"))
+
+    assert b"linkedin[" not in made.content
+    assert b'name="subject"' not in made.content
+
+
+def test_a_second_part_would_cost_a_second_credit() -> None:
+    outcome = asyncio.run(transport().send(MEMBER, replace(INMAIL, index=1), "m-1"))
+
+    judge(outcome, Kind.CONTENT_REJECTED)
+
+
+NOT_YET = Answer(422, {"type": "errors/cannot_resend_yet", "title": "Cannot resend yet"})
+PERSON_WAITS = NotSent(Kind.RECIPIENT_LIMITED, "HTTP 422 Cannot resend yet", 86_400.0)
+ACCOUNT_WAITS = NotSent(Kind.RATE_LIMITED, "HTTP 422 Cannot resend yet", 3600.0)
+OTHERS = [f"linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrSt{n:02d}" for n in range(3)]
+
+
+def test_one_person_who_must_wait_holds_nobody_else() -> None:
+    """Unipile says the same about an account over its limit: then the second person gets it too."""
+    invited = Answer(201, {"invitation_id": "i"})
+    gateway = FakeGateway("unipile", {INVITE: [NOT_YET, NOT_YET, NOT_YET, invited, NOT_YET]})
+    first, second, third = OTHERS
+
+    async def go(transport: Any) -> list[Any]:
+        return [await transport.send(to, INVITATION, "m-1") for to in (first, first, second, third, first)]
+
+    assert gateway.use(go) == [PERSON_WAITS, PERSON_WAITS, ACCOUNT_WAITS, Sent("i"), PERSON_WAITS]
+
+
+def test_the_address_of_version_2_is_not_taken_for_version_1() -> None:
+    settings = {"url": "https://api.unipile.com/v2", "account_id": "acc_1"}
+    account = AccountConfig(1, "unipile", "Line", "", settings, {"api_key": "k"})
+
+    with pytest.raises(CheckFailed, match="version 2"):
+        asyncio.run(LinkedInTransport(account).check())
 
 
 @pytest.mark.parametrize(

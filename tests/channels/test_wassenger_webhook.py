@@ -1,4 +1,4 @@
-"""What Wassenger reports, with the shapes that integrators captured."""
+"""What Wassenger reports in the flat shape; both shapes are in test_wassenger_captures.py."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent
 from tests.channels.hooks import WebhookContract
+from tests.gateways.captures.wassenger import receipt_nested, written_nested
 
 AT = datetime.fromtimestamp(1_780_000_000, UTC)
 GROUP = "120363025246125486@g.us"
@@ -52,7 +53,17 @@ def session(status: str) -> dict[str, Any]:
 class TestWebhook(WebhookContract):
     channel = "wassenger"
     account = AccountConfig(1, "wassenger", "Line", "", {"device": "d1"}, {"webhook_secret": "k3y"})
-    samples = (message(), ack("delivered"), ack("read"), failed(error="No"), session("offline"))
+    samples = (
+        message(),
+        ack("delivered"),
+        ack("read"),
+        failed(error="No"),
+        session("offline"),
+        message(id="3EB0DD", quoted={"wid": "true_4917612345678@c.us_3EB0CC"}),
+        written_nested(),
+        receipt_nested("delivered", waId="3EB0EE"),
+        receipt_nested("failed", waId="3EB0FF", error={"message": "No"}),
+    )
     future = (event("label:new", {"id": "x"}), ack("heard"), session("hibernating"))
 
     def headers(self, body: bytes) -> dict[str, str]:

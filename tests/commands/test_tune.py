@@ -168,7 +168,7 @@ def test_a_preset_is_for_its_kind_of_account():
 
 
 @pytest.mark.parametrize(
-    ("key", "per_minute", "cap"), [("gmail", 150, 500), ("smtp", 300, None)], ids=["400-ms", "200-ms"]
+    ("key", "per_minute", "cap"), [("gmail", 150, 2000), ("smtp", 300, None)], ids=["400-ms", "200-ms"]
 )
 def test_mail_is_spaced_as_its_providers_ask(key, per_minute, cap):
     described = channel(key)

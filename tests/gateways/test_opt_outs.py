@@ -54,6 +54,13 @@ CASES = [
         "acme",
         ("", "remoteJidAlt", "senderPn", "nowhere"),
     ),
+    Case(
+        "wassenger",
+        {"device": "d1"},
+        {"token": "k", "webhook_secret": SECRET},
+        "d1",
+        ("fromNumber", "nested"),
+    ),
 ]
 
 

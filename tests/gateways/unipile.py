@@ -1,4 +1,7 @@
-"""Unipile's API v1 as it documents it: mail, LinkedIn messages and invitations."""
+"""Unipile's API v1: mail, LinkedIn messages, InMail and invitations, as developer.unipile.com/reference documents them.
+
+tests/gateways/captures/unipile.py has its answers and reports one by one.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,9 @@ class Unipile(Dialect):
             return await self.one(body["account_id"], profile(body["provider_id"]), "note", body, message_id, key)
         if path == "/api/v1/chats":
             form = await request.post()
+            kind = "inmail" if form.get("linkedin[inmail]") == "true" else "text"
             return await self.one(
-                str(form["account_id"]), profile(str(form["attendees_ids"])), "text", form, message_id, key
+                str(form["account_id"]), profile(str(form["attendees_ids"])), kind, form, message_id, key
             )
         if path == "/api/v1/emails":
             form = await request.post()
@@ -57,6 +61,7 @@ class Unipile(Dialect):
             201,
             {
                 "text": {"object": "ChatStarted", "chat_id": "c1", "message_id": ident},
+                "inmail": {"object": "ChatStarted", "chat_id": "c1", "message_id": ident},
                 "note": {"object": "UserInvitationSent", "invitation_id": ident},
                 "email": {"object": "EmailSent", "tracking_id": ident, "provider_id": "p1"},
             }[kind],

@@ -1,15 +1,20 @@
-"""Wassenger's API as far as it is known."""
+"""Wassenger's API as far as it is known: the calls that its public bot makes (wassengerhq/whatsapp-chatgpt-bot:
+actions.js) and the shape of errors that integrators agree on. tests/gateways/captures/wassenger.py has its answers and
+reports one by one.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from typing import Any
 
 from aiohttp import web
 
 from accounts.channels.http import Answer
-from tests.gateways.server import GROUPS, Dialect, Malformed
+from accounts.channels.sandbox.book import Line
+from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id
 
 
 def error(status: int, **more: Any) -> tuple[int, str]:
@@ -74,6 +79,21 @@ class Wassenger(Dialect):
 
     def accepted(self, provider_id: str, to: str) -> Answer:
         return Answer(201, {"id": f"w-{provider_id}", "waId": provider_id, "status": "queued"})
+
+    def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
+        """`hidden`: "fromNumber" has the number beside a hidden id, "nested" is the other shape, by number."""
+        digits, ident = line["to"].removeprefix("+"), f"3EB0{line['provider_id']}"
+        chat = hidden_id(digits) if hidden in ("fromNumber", "nowhere") else f"{digits}@c.us"
+        device, written = line["account"], {"id": ident, "type": "text", "body": text}
+        if hidden == "nested":
+            message = {**written, "chat": chat, "from": digits, "fromMe": False}
+            told: Any = {"device": device, "data": {"message": message, "chat": {"id": chat}}}
+        else:
+            number = "" if hidden == "nowhere" else line["to"]
+            message = {**written, "flow": "inbound", "from": chat, "fromNumber": number, "chat": {"id": chat}}
+            told = {"device": {"id": device}, "data": {**message, "timestamp": int(self.provider.now())}}
+        body = json.dumps({"id": f"evt-{ident}", "event": "message:in:new", **told}).encode()
+        return Hooked({"X-Wassenger-Signature": f"sha256={hmac.new(key.encode(), body, 'sha256').hexdigest()}"}, body)
 
 
 DIALECT = Wassenger

@@ -37,6 +37,13 @@ from accounts.channels.whatsapp.bridge import conditions
         ("client is nil", Kind.UNAVAILABLE),
         ("failed to get group members: you're not participating in that group", Kind.NOT_WRITABLE),
         ("failed to get group members: that group does not exist", Kind.RECIPIENT_GONE),
+        ("failed to get LID for PN 4915200000001@s.whatsapp.net: info query timed out", Kind.UNAVAILABLE),
+        ("failed to get LID for PN 4915200000001@s.whatsapp.net: database is locked", Kind.UNAVAILABLE),
+        ("failed to prefetch sessions: failed to prefetch sessions: disk I/O error", Kind.UNAVAILABLE),
+        ("failed to encrypt group message to send 3EB0AA to 120363000001@g.us: no sender key", Kind.UNKNOWN),
+        ("failed to encrypt group message to send 3EB0AA to 120363000001@g.us: database is locked", Kind.UNAVAILABLE),
+        ("failed to create sender key distribution message to send 3EB0AA to 120363000001@g.us: EOF", Kind.UNKNOWN),
+        ("failed to marshal message: string field contains invalid UTF-8", Kind.UNKNOWN),
     ],
 )
 def test_certain_that_nothing_went_out(words: str, kind: Kind) -> None:
@@ -53,6 +60,7 @@ def test_certain_that_nothing_went_out(words: str, kind: Kind) -> None:
         "websocket disconnected before message send returned response",
         "websocket disconnected before message send (retry) returned response",
         "websocket not connected",  # in the client's own second try
+        "failed to encrypt message for retry: no sender key",  # of a message that a phone asks for again
         "something that nobody has seen yet",
         "",
     ],

@@ -476,6 +476,24 @@ def test_what_is_reported_of_one_message(
     assert [(event.kind.value, event.provider_id) for event in events] == [(kind, id_of(0)) for kind in reported]
 
 
+@pytest.mark.parametrize(
+    ("kind", "reported"), [(1, "delivered"), (9, "delivered"), (4, "read"), (6, "read"), (2, ""), (3, ""), (8, "")]
+)
+def test_the_kinds_of_receipt(kind: int, reported: str, folders: Iterator[Path]) -> None:
+    """neonize's numbers: 9 is "inactive", a delivery to a device that is not in use; 2, 3 and 8 deliver nothing."""
+    world = World(next(folders), [Try("acknowledged")])
+
+    async def go() -> None:
+        await world._start()
+        await world._send(0)
+        await world._answer(0)
+        await world._hear("Receipt", world.client._receipt_for(GROUP, id_of(0), type=kind))
+        await world._end()
+
+    asyncio.run(go())
+    assert [event.kind.value for event in world.reported if event.provider_id] == ([reported] if reported else [])
+
+
 @pytest.mark.parametrize("acknowledged_first", [True, False])
 def test_a_chat_that_is_told_by_number_needs_no_look_up_under_way(
     acknowledged_first: bool, folders: Iterator[Path]

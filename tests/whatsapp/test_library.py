@@ -19,6 +19,8 @@ from accounts.channels.whatsapp.bridge import library, stand_ins
 import neonize
 real = library.neonize()
 fields = lambda cls: sorted(f.name for f in cls.DESCRIPTOR.fields)
+enum = lambda event, field: real.events[event].DESCRIPTOR.fields_by_name[field].enum_type.values
+numbers = lambda event, field: {one.name: one.number for one in enum(event, field)}
 shape = {name: cls for name, cls in vars(stand_ins).items() if library._is_shape(cls)}
 client = real.client
 events = __import__("neonize.events", fromlist=["EVENT_TO_INT"]).EVENT_TO_INT
@@ -31,7 +33,8 @@ json.dump({
     "methods": {name: list(inspect.signature(getattr(client, name)).parameters) for name in %(methods)s},
     "coroutines": [name for name in %(methods)s if inspect.iscoroutinefunction(getattr(client, name))],
     "media": [one.name for one in real.types.MediaType],
-    "receipts": {v.name: v.number for v in real.events["Receipt"].DESCRIPTOR.fields_by_name["Type"].enum_type.values},
+    "receipts": numbers("Receipt", "Type"),
+    "reasons": numbers("LoggedOut", "Reason"),
     "event": [callable(made.event), callable(made.event.qr)],
     "error": issubclass(__import__("neonize.exc", fromlist=["SendMessageError"]).SendMessageError, real.error),
 }, sys.stdout)
@@ -68,7 +71,10 @@ def test_the_real_library_has_what_the_bridge_uses() -> None:
         assert seen["methods"][name][1 : 1 + len(parameters)] == parameters, name
     assert set(seen["coroutines"]) == set(METHODS)
     assert {one.name for one in stand_ins.MediaType} <= set(seen["media"])
-    assert (seen["receipts"]["DELIVERED"], seen["receipts"]["READ"], seen["receipts"]["PLAYED"]) == (1, 4, 6)
+    kinds = {"DELIVERED": 1, "READ": 4, "PLAYED": 6, "INACTIVE": 9}
+    assert {name: seen["receipts"][name] for name in kinds} == kinds
+    reasons = {"LOGGED_OUT": 2, "TEMP_BANNED": 3, "MAIN_DEVICE_GONE": 4, "UNKNOWN_LOGOUT": 5}
+    assert {name: seen["reasons"][name] for name in reasons} == reasons
     assert seen["event"] == [True, True]
     assert seen["error"]
 

@@ -243,6 +243,20 @@ def test_a_person_is_looked_up_before_the_first_message_only(bridge: InThread) -
     assert [line["to"] for line in bridge.delivered()] == ["4915200000001@s.whatsapp.net"] * 2
 
 
+def test_a_reply_has_the_number_that_was_written_to(bridge: InThread) -> None:
+    """WhatsApp knows older Brazilian numbers without their ninth digit."""
+    bridge.script(ids={"+5531987654321": "553187654321"})
+    assert isinstance(send("+5531987654321"), Sent)
+    assert [line["to"] for line in bridge.delivered()] == ["553187654321@s.whatsapp.net"]
+
+    for n, sender in enumerate(("553187654321", "553188887777")):
+        chat = f"{sender}@s.whatsapp.net"
+        bridge.happen(1, say="STOP", id=f"A{n}", **{"in": chat, "from": chat})
+    wait_for(lambda: len(bridge.of_kind("reply")) == 2)
+
+    assert {event.address for event in bridge.of_kind("reply")} == {"+5531987654321", "+553188887777"}
+
+
 # -- answers that come late or not at all -----------------------------------------------------------------
 
 

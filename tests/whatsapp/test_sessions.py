@@ -16,6 +16,7 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
+from accounts.channels.base import Kind
 from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge.library import Library, Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
@@ -289,7 +290,9 @@ def test_a_ban_has_its_end_and_ends_by_itself(bridge: InThread) -> None:
     ("event", "fields", "state", "told", "words"),
     [
         ("LoggedOut", {"OnConnect": False, "Reason": 2}, "unpaired", "unpaired", "removed on the phone"),
-        ("LoggedOut", {"OnConnect": True, "Reason": 4}, "unpaired", "unpaired", "ended this session"),
+        ("LoggedOut", {"OnConnect": True, "Reason": 2}, "unpaired", "unpaired", "ended this session"),
+        ("LoggedOut", {"OnConnect": True, "Reason": 4}, "unpaired", "banned", "has locked this account"),
+        ("LoggedOut", {"OnConnect": True, "Reason": 5}, "unpaired", "banned", "has banned this number"),
         ("StreamReplaced", {}, "replaced", "banned", "Another program"),
         ("ClientOutdated", {}, "outdated", "banned", "newer"),
     ],
@@ -309,6 +312,16 @@ def test_after_a_log_out_the_stored_session_is_gone(bridge: InThread) -> None:
 
     assert not (bridge.folder / "sessions" / "1" / "session.db").exists()
     assert bridge.state(1)["address"] == ""
+
+
+def test_a_banned_number_is_refused_as_banned_until_it_is_paired_again(bridge: InThread) -> None:
+    bridge.happen(1, event="LoggedOut", fields={"OnConnect": True, "Reason": 5})
+    bridge.wait_state(1, "unpaired")
+
+    refusal = bridge.bridge.sessions[1].refusal()
+    assert refusal is not None
+    assert refusal.kind is Kind.BANNED
+    assert not (bridge.folder / "sessions" / "1" / "session.db").exists()
 
 
 def test_replaced_does_not_come_back_by_itself_but_when_asked(bridge: InThread) -> None:

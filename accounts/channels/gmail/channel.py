@@ -25,19 +25,19 @@ CHANNEL = replace(
     label="Gmail",
     address_signs_in=True,
     transport="accounts.channels.gmail.transport:GmailTransport",
-    # One mail every 400 ms, and Google's daily limit of a free mailbox. A Workspace mailbox may send 2,000: its
-    # operator raises the account's own cap (the help of “Mailbox” says so).
+    # One mail every 400 ms, and Google's daily limit of a Workspace mailbox (support.google.com/a/answer/166852):
+    # domain-wide delegation exists only there, so no free mailbox, which may send 500, can be used here.
     knobs={**MAIL.knobs, "max_send_per_minute": 150, "send_burst": 1},
-    daily_caps={Action.EMAIL: 500},
+    daily_caps={Action.EMAIL: 2000},
     fields=(
         Field(
             name="subject",
             label="Mailbox",
             kind=FieldKind.MAILBOX,
             destination=True,
-            help="The mailbox to send from. Empty: the account's own address. "
-            "Google lets a free mailbox send 500 mails a day, which is the cap here, and a Workspace mailbox 2,000: "
-            "give a Workspace account a daily cap of its own.",
+            help="The mailbox of Google Workspace to send from. Empty: the account's own address. Google lets it send "
+            "2,000 mails a day, which is the cap here, and 500 while the Workspace is on trial: give the account a "
+            "daily cap of its own then. A free Gmail mailbox sends through SMTP with an app password instead.",
         ),
         Field(
             name="service_account",

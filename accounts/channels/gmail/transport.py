@@ -41,6 +41,8 @@ from accounts.channels.gmail.google_api import (
 from accounts.channels.http import FAILURES, Answer, Body, Sending, connector, lost, read, went_stale, words_of
 from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
 
+FREE_DOMAINS = ("gmail.com", "googlemail.com")
+
 
 class GmailTransport(Transport):
     channel = CHANNEL
@@ -56,6 +58,12 @@ class GmailTransport(Transport):
 
     async def check(self) -> str:
         """Sign in. A token proves the delegation; the mailbox's profile proves that the API is switched on."""
+        if self.subject.rpartition("@")[2].lower() in FREE_DOMAINS:
+            raise CheckFailed(
+                Kind.AUTH,
+                f"{self.subject} is a free mailbox. A service account acts only for mailboxes of Google Workspace: use "
+                "the channel SMTP with an app password for this one.",
+            )
         try:
             self.envelope.full_id("check")
             token = await self._token()

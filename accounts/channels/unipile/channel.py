@@ -1,4 +1,4 @@
-"""Description of LinkedIn through Unipile: messages and connection requests from a LinkedIn account connected there."""
+"""Description of LinkedIn through Unipile: messages, connection requests and InMail from an account connected there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNIPILE_FIELDS = (
         required=True,
         destination=True,
         hosts=("unipile.com",),
-        help="Your DSN with https://, for example https://api8.unipile.com:13851.",
+        help="Your DSN with https://, for example https://api8.unipile.com:13851: version 1 of the API.",
     ),
     Field(
         name="account_id",
@@ -46,7 +46,7 @@ CHANNEL = Channel(
     transport="accounts.channels.unipile.transport:LinkedInTransport",
     webhook="accounts.channels.unipile.webhook:UnipileWebhook",
     kinds=frozenset({PROFILE}),
-    actions=(Action.MESSAGE, Action.CONNECTION_REQUEST),
+    actions=(Action.MESSAGE, Action.CONNECTION_REQUEST, Action.INMAIL),
     capped=True,
     # A person's pace: LinkedIn closes accounts that are faster.
     knobs={
@@ -59,5 +59,16 @@ CHANNEL = Channel(
     receipts=True,
     inbound=True,
     file_mb=UNIPILE_FILES,
-    fields=UNIPILE_FIELDS,
+    fields=(
+        *UNIPILE_FIELDS,
+        Field(
+            name="product",
+            label="LinkedIn product",
+            kind=FieldKind.CHOICE,
+            choices=("classic", "sales_navigator", "recruiter"),
+            default="classic",
+            advanced=True,
+            help="The product whose credits an InMail uses; classic is LinkedIn Premium.",
+        ),
+    ),
 )

@@ -1,4 +1,4 @@
-"""Transport of LinkedIn through Unipile: messages, and connection requests with a note.
+"""Transport of LinkedIn through Unipile: messages, InMail, and connection requests with a note.
 
 LinkedIn's id of a member is valid for one account only, so it is looked up before the first message to a profile.
 The type of an error decides what an answer means.
@@ -6,8 +6,9 @@ The type of an error decides what an answer means.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from accounts.actions import Action
 from accounts.addresses import MEMBER_ID, PROFILE_PREFIX
@@ -29,6 +30,12 @@ from accounts.channels.unipile.channel import CHANNEL, LARGEST_FILE_MB
 
 LONGEST_NOTE = 300
 LARGEST_FILE = LARGEST_FILE_MB * 1024 * 1024
+#: Version 2 of the API has one address for all customers, other paths and other webhooks.
+VERSION_2 = "api.unipile.com"
+WRONG_VERSION = (
+    "This is the address of version 2 of Unipile's API, and Crier uses version 1. Enter your DSN from Unipile's "
+    "dashboard with https://, for example https://api8.unipile.com:13851."
+)
 
 
 class Unipile(Gateway):
@@ -43,6 +50,8 @@ class Unipile(Gateway):
         return str(self.values["account_id"])
 
     async def check(self) -> str:
+        if urlsplit(self.base).hostname == VERSION_2:
+            raise CheckFailed(Kind.AUTH, WRONG_VERSION)
         body = (await self.ask(f"/api/v1/accounts/{quote(self.account_id, safe='')}")).body
         states = [as_text(dig(source, "status")) for source in listed(body.get("sources"))]
         if wrong := [state for state in states if state != "OK"]:
@@ -60,13 +69,36 @@ class LinkedInTransport(Unipile):
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
         self._members: dict[str, str] = {}
+        #: the last person who must wait, since something was sent
+        self._waiting = ""
+
+    async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+        outcome = await super().send(address, part, message_id)
+        if isinstance(outcome, Sent):
+            self._waiting = ""
+        if not isinstance(outcome, NotSent) or outcome.kind is not Kind.RECIPIENT_LIMITED:
+            return outcome
+        before, self._waiting = self._waiting, address
+        # Unipile answers the same about a person and about an account over its limit. A second person in a row means
+        # the account.
+        about_person = before in ("", address)
+        return outcome if about_person else replace(outcome, kind=Kind.RATE_LIMITED, retry_after=LIMIT_SECONDS)
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
         if part.action == Action.CONNECTION_REQUEST:
             return await self._invitation(address, part)
         fields = [("account_id", self.account_id), ("text", part.text)]
+        if part.action == Action.INMAIL:
+            fields += self._inmail(part)
         fields.append(("attendees_ids", await self._member(address)))
         return Call("/api/v1/chats", *multipart(fields, await attachments(part.media)))
+
+    def _inmail(self, part: Part) -> list[tuple[str, str]]:
+        """Return the fields that make a message an InMail; raises Refused. Each one costs a credit."""
+        if part.index:
+            raise Refused(NotSent(Kind.CONTENT_REJECTED, "An InMail is one message: put everything into one part."))
+        subject = [("subject", part.subject)] if part.subject else []
+        return [*subject, ("linkedin[api]", self.values["product"]), ("linkedin[inmail]", "true")]
 
     async def _invitation(self, address: str, part: Part) -> Call:
         if part.media is not None or part.index or len(part.text) > LONGEST_NOTE:
@@ -122,6 +154,8 @@ KIND_OF_TYPE = {
     "disconnected_account": Kind.AUTH,
     "expired_credentials": Kind.AUTH,
     "checkpoint_error": Kind.AUTH,
+    "invalid_account": Kind.AUTH,
+    "payment_error": Kind.AUTH,
     "account_restricted": Kind.BANNED,
     "invalid_recipient": Kind.RECIPIENT_GONE,
     "user_unreachable": Kind.RECIPIENT_GONE,
@@ -130,8 +164,12 @@ KIND_OF_TYPE = {
     "no_connection_with_recipient": Kind.RECIPIENT_GONE,
     "already_invited_recently": Kind.RECIPIENT_GONE,
     "already_connected": Kind.RECIPIENT_GONE,
-    # Often the account is throttled and not the recipient.
-    "cannot_resend_yet": Kind.RATE_LIMITED,
+    "cannot_invite_attendee": Kind.RECIPIENT_GONE,
+    "not_allowed_inmail": Kind.RECIPIENT_GONE,
+    # The last invitation of this person was withdrawn, or is too recent.
+    "cannot_resend_yet": Kind.RECIPIENT_LIMITED,
+    "cannot_resend_within_24hrs": Kind.RECIPIENT_LIMITED,
+    "insufficient_credits": Kind.RATE_LIMITED,  # of InMail
     "limit_exceeded": Kind.RATE_LIMITED,
     "too_many_requests": Kind.RATE_LIMITED,
     "too_many_characters": Kind.CONTENT_REJECTED,
@@ -149,6 +187,9 @@ KIND_OF_STATUS = {
 }
 #: A limit of LinkedIn lasts for hours; asking every minute makes it last for days.
 LIMIT_SECONDS = 3600.0
+DAY_SECONDS = 86_400.0
+#: Types of errors that last for a day or more.
+DAY_LONG = {"cannot_resend_yet", "cannot_resend_within_24hrs", "insufficient_credits"}
 
 
 def outcome_of(answer: Answer, *id_names: str, repeatable: bool = False) -> Outcome:
@@ -169,14 +210,17 @@ def refusal(answer: Answer) -> NotSent:
     """Return the meaning of an answer which certainly says that nothing was sent."""
     kind = kind_of(answer) or Kind.UNAVAILABLE
     wait = as_number(answer.retry_after)
-    if kind is Kind.RATE_LIMITED and wait is None:
-        wait = LIMIT_SECONDS
+    if kind in (Kind.RATE_LIMITED, Kind.RECIPIENT_LIMITED) and wait is None:
+        wait = DAY_SECONDS if type_of(answer) in DAY_LONG else LIMIT_SECONDS
     return NotSent(kind, words(answer), wait)
 
 
 def kind_of(answer: Answer) -> Kind | None:
-    name = as_text(answer.body.get("type")).removeprefix("errors/")
-    return KIND_OF_TYPE.get(name) or KIND_OF_STATUS.get(answer.status)
+    return KIND_OF_TYPE.get(type_of(answer)) or KIND_OF_STATUS.get(answer.status)
+
+
+def type_of(answer: Answer) -> str:
+    return as_text(answer.body.get("type")).removeprefix("errors/")
 
 
 def words(answer: Answer) -> str:

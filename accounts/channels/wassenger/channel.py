@@ -34,8 +34,8 @@ CHANNEL = replace(
             name="webhook_secret",
             label="Webhook secret",
             secret=True,
-            help="Only where Wassenger signs its webhooks: then nothing is accepted without a signature. Otherwise the "
-            "webhook's address itself is the secret.",
+            help="The secret that Wassenger shows for the webhook. With it, nothing is accepted without Wassenger's "
+            "signature (X-Wassenger-Signature). Empty: the webhook's address itself is the secret.",
         ),
         Field(
             name="url",

@@ -1,11 +1,15 @@
 """Webhook of Wassenger.
 
-It is unclear whether Wassenger signs. Without a secret, the account's unguessable address proves the sender; where one
-was entered, nothing is believed without its signature.
+Wassenger documents two shapes of the same events. In the flat one, `data` is the message and receipts come as
+`message:out:ack` (wassengerhq/whatsapp-chatgpt-bot, and captured requests); in the nested one, the message is in
+`data.message` with its chat beside it, and each kind of receipt has an event of its own (wassengerhq/whatsapp-skills,
+wassenger-webhooks). Both are read. A webhook that has a secret is signed; without one, the account's unguessable
+address proves the sender.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
@@ -20,7 +24,7 @@ from accounts.channels.events import (
     moment,
     signed,
 )
-from accounts.channels.http import as_text, dig
+from accounts.channels.http import as_moment, as_text, dig
 from accounts.channels.paired import address_of, is_group, is_hidden, number_of
 
 SIGNATURE = "x-wassenger-signature"
@@ -30,6 +34,8 @@ STATES = {
     "offline": SessionState.DISCONNECTED,
     "timeout": SessionState.DISCONNECTED,
 }
+#: Types of messages that a person did not write, by WhatsApp Web's names.
+NOT_WRITTEN = {"reaction", "revoked", "protocol", "ciphertext", "call_log", "e2e_notification", "poll_update"}
 
 
 class WassengerWebhook(Webhook):
@@ -43,40 +49,79 @@ class WassengerWebhook(Webhook):
         if not isinstance(name, str) or not isinstance(data, dict):
             raise Unreadable("The body has no event with its data.")
         # A webhook that is set for the whole team hears of every device.
-        if dig(body, "device", "id") not in (None, account.config.get("device")):
+        if device_of(body) not in ("", account.config.get("device")):
             return []
-        event = READERS.get(name, nothing)(data, body)
+        event = READERS.get(name, nothing)(flat(data), body)
         return [event] if event else []
+
+
+def device_of(body: dict[str, Any]) -> str:
+    """Return the device that an event is about; empty where it names none."""
+    device = body.get("device")
+    return as_text(dig(device, "id")) if isinstance(device, dict) else as_text(device)
+
+
+def flat(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the message of an event in the flat shape."""
+    message = data.get("message")
+    if not isinstance(message, dict):
+        return data
+    chat = message.get("chat") or dig(data, "chat", "id")
+    return {
+        **message,
+        "flow": "outbound" if message.get("fromMe") is True else "inbound",
+        "chat": {"id": chat, "contact": dig(data, "chat", "contact")},
+        "meta": {"isGroup": is_group(chat)},
+    }
 
 
 def nothing(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     return None
 
 
+def happened(value: Any) -> datetime | None:
+    """Return a moment that is given in seconds or, in the nested shape, as a text."""
+    return moment(value) or (as_moment(value) if isinstance(value, str) else None)
+
+
 def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     message = as_text(data.get("id"))
-    if not message or data.get("flow") == "outbound":
+    if not message or data.get("flow") == "outbound" or as_text(data.get("type")) in NOT_WRITTEN:
         return None
     in_group, chat = dig(data, "meta", "isGroup") is True, dig(data, "chat", "id")
     return ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
-        at=moment(data.get("timestamp")),
+        at=happened(data.get("timestamp")),
         # Which field names the sender in a group is not documented.
         address=number_of(data.get("author")) if in_group else sender(data),
         group=address_of(chat) if in_group and is_group(chat) else "",
+        provider_id=quoted(data),
         text=as_text(data.get("body")),
     )
 
 
 def sender(data: dict[str, Any]) -> str:
     """Return the number of the person who wrote in a one-to-one chat; empty where it is not given."""
-    jid, number = data.get("from"), data.get("fromNumber")
+    jid, number = data.get("from"), data.get("fromNumber") or dig(data, "chat", "contact", "phone")
     return number_of(jid, number, dig(data, "chat", "id")) if is_hidden(jid) else number_of(number or jid)
 
 
+def quoted(data: dict[str, Any]) -> str:
+    """Return WhatsApp's id of the message that it quotes; empty where it only follows.
+
+    The id may be WhatsApp Web's own, which has the chat before it: "true_491760@c.us_3EB0CC".
+    """
+    about = data.get("quoted") or data.get("quote")
+    places = ("waId", "wid", "id") if isinstance(about, dict) else ()
+    named = next(filter(None, (as_text(dig(about, place)) for place in places)), "") or as_text(about)
+    parts = named.split("_")
+    return parts[2] if len(parts) > 2 and "@" in parts[1] else named
+
+
 def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
-    ack = as_text(data.get("ack"))
+    """Return the event of a receipt: `message:out:ack` says which it is, others have it in their name."""
+    ack = as_text(data.get("ack")) if body["event"] == "message:out:ack" else body["event"].rpartition(":")[2]
     return about(data, body, KIND_OF_ACK[ack], ack) if ack in KIND_OF_ACK else None
 
 
@@ -89,14 +134,14 @@ def about(data: dict[str, Any], body: dict[str, Any], kind: EventKind, name: str
     message = as_text(data.get("waId")) or as_text(data.get("id"))
     if not message:
         return None
-    bounced = kind is EventKind.BOUNCE
+    bounced, error = kind is EventKind.BOUNCE, data.get("error")
     return ProviderEvent(
         key=f"{name}:{message}",
         kind=kind,
-        at=moment(body.get("created")),
+        at=happened(body.get("created") or body.get("createdAt")),
         provider_id=message,
         message_id=as_text(data.get("reference")),
-        text=as_text(data.get("failureReason")) or as_text(data.get("error")),
+        text=as_text(data.get("failureReason")) or as_text(dig(error, "message")) or as_text(error),
         detail={"kind": Kind.UNKNOWN.value} if bounced else {},
     )
 
@@ -117,6 +162,8 @@ def session(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 READERS = {
     "message:in:new": reply,
     "message:out:ack": receipt,
+    "message:out:delivered": receipt,
+    "message:out:read": receipt,
     "message:out:failed": failure,
     "number:session": session,
 }

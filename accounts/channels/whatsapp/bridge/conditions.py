@@ -14,6 +14,7 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 from accounts.channels.events import EventKind, ProviderEvent, SessionState
+from accounts.channels.paired import ENDINGS
 
 
 class State(enum.StrEnum):
@@ -49,6 +50,7 @@ NOT_STORED = (
     "This number is not paired through any bridge that is running. If it is paired on another machine, start the "
     "bridge there; otherwise press “Pair” and scan the code with the phone."
 )
+ENDED_BY_WHATSAPP = "WhatsApp ended this session: pair the number again."
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
 CLOSING = "the session is being closed"
 
@@ -59,16 +61,23 @@ BANNED_FOR = {
     4: "it sent the same message too often",
     5: "its broadcast list",
 }
+#: WhatsApp's codes for the end of a session, by neonize's numbers for them (ConnectFailureReason in its protocol).
+CODE_OF_REASON = {2: 401, 3: 402, 4: 403, 5: 406}
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of a session. `detail` says what happened and what to do; `until` is the end of a ban."""
+    """The state of a session. `detail` says what happened and what to do; `until` is the end of a ban.
+
+    `locked_out`: WhatsApp has logged the number out because it is locked or banned. It must be paired again, as after
+    any log-out, but only once WhatsApp allows it.
+    """
 
     state: State
     since: datetime
     detail: str = ""
     until: datetime | None = None
+    locked_out: bool = False
 
 
 def condition_after(name: str, event: Any, now: datetime) -> Condition | None:
@@ -78,7 +87,7 @@ def condition_after(name: str, event: Any, now: datetime) -> Condition | None:
     if name == "TemporaryBan":
         return banned(event.Code, event.Expire, now)
     if name == "LoggedOut":
-        return Condition(State.UNPAIRED, now, logged_out(event.OnConnect))
+        return after_log_out(event.Reason, event.OnConnect, now)
     if name == "ConnectFailure":
         return Condition(State.REFUSED, now, f"WhatsApp refused the connection: {event.Message or event.Reason}")
     words = WORDS.get(name)
@@ -101,9 +110,12 @@ WORDS = {
 }
 
 
-def logged_out(on_connect: bool) -> str:
-    where = "WhatsApp ended this session" if on_connect else "The device was removed on the phone"
-    return f"{where}: pair the number again."
+def after_log_out(reason: int, on_connect: bool, now: datetime) -> Condition:
+    """Return the condition after a log-out. Without a reason, the device was removed on the phone."""
+    ending = ENDINGS.get(CODE_OF_REASON.get(reason, 401), ENDINGS[401])
+    if ending.state is SessionState.BANNED:
+        return Condition(State.UNPAIRED, now, ending.words, locked_out=True)
+    return Condition(State.UNPAIRED, now, ENDED_BY_WHATSAPP if on_connect else ending.words)
 
 
 def unpaired_by_operator(confirmed: bool) -> str:
@@ -127,14 +139,14 @@ def refusal(condition: Condition) -> NotSent | None:
     if condition.state is State.CONNECTED:
         return None
     words = condition.detail or f"the session is {condition.state}"
-    if condition.state is State.BANNED:
+    if condition.state is State.BANNED or condition.locked_out:
         return NotSent(Kind.BANNED, words, until=condition.until)
     # Neither the recipient's fault nor yet the account's: the session's event reports the account's state.
     return NotSent(Kind.UNAVAILABLE, words, RETRY_WHEN_OFFLINE)
 
 
 def event_of(condition: Condition) -> ProviderEvent | None:
-    state = REPORTED_AS.get(condition.state)
+    state = SessionState.BANNED if condition.locked_out else REPORTED_AS.get(condition.state)
     if state is None:
         return None
     until = condition.until.isoformat() if condition.until else None
@@ -179,13 +191,22 @@ CERTAIN = (
     ("you're not participating in that group", Kind.NOT_WRITABLE),
     ("that group does not exist", Kind.RECIPIENT_GONE),
 )
-#: Questions that are asked before a message is sent: where they fail, it was not sent.
+#: Beginnings of errors in the steps that whatsmeow takes before it sends a message (its send.go): questions to
+#: WhatsApp, its own store, and the encryption. Its second try of a message has other words.
 BEFORE_SENDING = (
     "failed to get device list",
     "failed to get group",
     "failed to get user devices",
     "failed to get user info for",
+    "failed to get lid for",
+    "failed to prefetch sessions",
+    "failed to marshal message:",
+    "failed to marshal message (for own devices)",
+    "failed to create sender key distribution message",
+    "failed to encrypt group message to send",
 )
+#: Words for a missing connection, and for the session's own store: both are the account's trouble.
+ACCOUNTS_TROUBLE = ("websocket", "timed out", "not connected", "database", "disk i/o", "sqlite")
 
 
 def outcome_of_error(words: str) -> Outcome:
@@ -214,8 +235,8 @@ def question_failed(words: str) -> NotSent:
 def question_kind(words: str) -> Kind:
     if QUESTION.search(words):
         return Kind.RATE_LIMITED
-    offline = any(sign in words.lower() for sign in ("websocket", "timed out", "not connected"))
-    return Kind.UNAVAILABLE if offline else Kind.UNKNOWN
+    troubled = any(sign in words.lower() for sign in ACCOUNTS_TROUBLE)
+    return Kind.UNAVAILABLE if troubled else Kind.UNKNOWN
 
 
 def not_sent(kind: Kind, words: str) -> NotSent:

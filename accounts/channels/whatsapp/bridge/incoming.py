@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import NotSent, Sent
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.paired import HIDDEN, PEOPLE, Jid
+from accounts.channels.paired import HIDDEN, PEOPLE, Jid, jid_of
 from accounts.channels.whatsapp.bridge.journal import Receipt, SentMessage
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ class Incoming:
             chat = str(plain(source.Chat))
             self.session.journal.written_elsewhere(event.Info.ID, chat, time.time())
             return
-        reply = reply_event(event, await self._by_number(client, visible_sender(source)))
+        sender = await self._by_number(client, visible_sender(source))
+        # The number that this account wrote to, which may be spelled differently from the id.
+        written_to = self.session.journal.number_of(str(sender))
+        reply = reply_event(event, jid_of(written_to) if written_to else sender)
         if reply is not None:
             self.session.report(reply)
 
@@ -133,8 +136,9 @@ class Incoming:
 # -- events from neonize's classes ------------------------------------------------------------------------
 
 
-#: neonize's numbers for kinds of receipt.
-RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
+#: neonize's numbers for kinds of receipt: delivered, read, played, and delivered to a device that is not in use
+#: ("inactive"), which is often the only receipt of a message to a person whose phone is away.
+RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ, 9: EventKind.DELIVERED}
 
 WITH_CAPTION = ("imageMessage", "videoMessage", "documentMessage")
 #: texts for replies without words

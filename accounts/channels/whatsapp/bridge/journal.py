@@ -235,6 +235,15 @@ class Journal:
         row = self.db.execute("SELECT jid FROM looked_up WHERE number = ?", (number,)).fetchone()
         return str(row[0]) if row else ""
 
+    def number_of(self, jid: str) -> str:
+        """Return the number that this account looked up and found under this WhatsApp id, or ""; of several the one
+        that the id itself is made of, then the latest."""
+        row = self.db.execute(
+            "SELECT number FROM looked_up WHERE jid = ? ORDER BY number = ? DESC, at DESC",
+            (jid, f"+{jid.partition('@')[0]}"),
+        ).fetchone()
+        return str(row[0]) if row else ""
+
     def remember_person(self, number: str, jid: str, now: float) -> None:
         self.db.execute("INSERT OR REPLACE INTO looked_up VALUES (?, ?, ?)", (number, jid, now))
 

@@ -66,7 +66,7 @@ class Pairing:
         session = self.session
         if not self.requested:
             # A stored session that WhatsApp no longer knows gets a code instead of a login.
-            session.set_condition(Condition(State.UNPAIRED, utc_now(), conditions.logged_out(on_connect=True)))
+            session.set_condition(Condition(State.UNPAIRED, utc_now(), conditions.ENDED_BY_WHATSAPP))
             self.unpaired()
             await session.drop_client()
             return

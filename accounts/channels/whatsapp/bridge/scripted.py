@@ -39,6 +39,7 @@ DEFAULTS: Rule = {
     "left": [],  # groups that are no longer listed
     "announce": [],  # groups in which only admins write
     "no_whatsapp": [],
+    "ids": {},  # WhatsApp's ids of numbers that it knows by another one, such as Brazilian ones without the ninth digit
     "hidden": {},  # numbers by hidden id (LID), of people whom the client has met
     "look_up": 0,  # seconds that such a look-up takes
     "receipts": 0.05,  # seconds until a message is delivered; None: never
@@ -269,9 +270,10 @@ class ScriptedClient:
         )
 
     async def is_on_whatsapp(self, *numbers: str) -> list[Any]:
-        gone = self.rules["no_whatsapp"]
+        gone, ids = self.rules["no_whatsapp"], self.rules["ids"]
         return [
-            self.types.IsOnWhatsAppResponse(Query=n, JID=self.jid(n.lstrip("+")), IsIn=n not in gone) for n in numbers
+            self.types.IsOnWhatsAppResponse(Query=n, JID=self.jid(ids.get(n, n.lstrip("+"))), IsIn=n not in gone)
+            for n in numbers
         ]
 
     async def get_pn_from_lid(self, jid: Any) -> Any:

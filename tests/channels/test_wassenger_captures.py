@@ -1,0 +1,44 @@
+"""Answers and reports of Wassenger in its own shapes (tests/gateways/captures/wassenger.py)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import HookRequest
+from accounts.channels.http import Answer
+from accounts.channels.wassenger.transport import outcome_of
+from accounts.channels.wassenger.webhook import WassengerWebhook
+from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
+from tests.gateways.captures.wassenger import ANSWERS, REPORTS, written, written_nested
+from tests.gateways.process import judge
+
+ACCOUNT = AccountConfig(1, "wassenger", "Line", "", {"device": "d1"}, {})
+
+
+@pytest.mark.parametrize("capture", ANSWERS, ids=lambda capture: capture.name)
+def test_what_an_answer_means(capture: CapturedAnswer) -> None:
+    judge(outcome_of(Answer(capture.status, capture.body)), capture.means)
+
+
+@pytest.mark.parametrize("capture", REPORTS, ids=lambda capture: capture.name)
+def test_what_a_report_says(capture: CapturedReport) -> None:
+    request = HookRequest("POST", {}, {}, json.dumps(capture.body).encode())
+
+    events = WassengerWebhook().parse(request, ACCOUNT)
+
+    if capture.event is None:
+        assert events == []
+    else:
+        (event,) = events
+        assert {name: getattr(event, name) for name in capture.event} == capture.event
+
+
+@pytest.mark.parametrize("body", [written(), written_nested()], ids=["flat", "nested"])
+def test_when_it_was_written(body: dict[str, object]) -> None:
+    (event,) = WassengerWebhook().parse(HookRequest("POST", {}, {}, json.dumps(body).encode()), ACCOUNT)
+
+    assert event.at == datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
