@@ -98,6 +98,10 @@ KIND_OF_STATUS = {
 EXCEPTION = re.compile(r"\s*(?:[\w.$]*(?:Error|Exception)\b|\[object )")
 #: How the look-up of a number fails, which comes before the send.
 KIND_OF_LOOKUP = {"Connection Closed": Kind.UNAVAILABLE, "rate-overlimit": Kind.RATE_LIMITED}
+#: The only exception inside the `try` that is certain: WhatsApp's answer to a question that is asked before the send.
+TOO_MANY_QUESTIONS = "Error: rate-overlimit"
+#: How a 500 begins where WhatsApp did not take a file, which says nothing about the file.
+UPLOAD_FAILED = re.compile(r"(?:Error: )?(?:Timed Out|Media upload failed on all hosts)")
 
 
 def outcome_of(answer: Answer, with_file: bool) -> Outcome:
@@ -106,6 +110,8 @@ def outcome_of(answer: Answer, with_file: bool) -> Outcome:
         return Sent(message) if message else Unknown("accepted without an id")
     if answer.status == 500:
         return failed_before_sending(answer, with_file)
+    if answer.status == 400 and words(answer) == TOO_MANY_QUESTIONS:
+        return NotSent(Kind.RATE_LIMITED, detail(answer))
     if answer.status not in KIND_OF_STATUS or in_sending(answer):
         return Unknown(detail(answer))
     return refusal(answer)
@@ -121,9 +127,10 @@ def failed_before_sending(answer: Answer, with_file: bool) -> Outcome:
     for words_of_lookup, kind in KIND_OF_LOOKUP.items():
         if words_of_lookup in words(answer):
             return NotSent(kind, detail(answer))
-    if with_file and entries(answer):
-        return NotSent(Kind.CONTENT_REJECTED, detail(answer))
-    return Unknown(detail(answer))
+    if not with_file or not entries(answer):
+        return Unknown(detail(answer))
+    uploading = any(UPLOAD_FAILED.match(text) for text in texts(answer))
+    return NotSent(Kind.NETWORK if uploading else Kind.CONTENT_REJECTED, detail(answer))
 
 
 def refusal(answer: Answer) -> NotSent:
