@@ -11,7 +11,8 @@ from accounts.channels.events import HookRequest
 from accounts.channels.evolution.transport import outcome_of
 from accounts.channels.evolution.webhook import EvolutionWebhook
 from accounts.channels.http import Answer
-from tests.gateways.captures.evolution import ANSWERS, REPORTS, CapturedAnswer, CapturedReport
+from tests.gateways.captures.evolution import ANSWERS, REPORTS
+from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
 from tests.gateways.process import judge
 
 ACCOUNT = AccountConfig(1, "evolution", "Line", "", {"instance": "acme"}, {"webhook_secret": "k3y"})

@@ -104,9 +104,10 @@ SESSION = {"error": "no", "session": "acme", "status": "STARTING", "expected": [
         pytest.param(202, {"id": "3A"}, Unknown, id="some other 2xx"),
         pytest.param(403, {"message": "Forbidden"}, Kind.AUTH, id="forbidden"),
         pytest.param(429, {"message": "slow"}, Kind.RATE_LIMITED, id="a proxy's rate"),
-        pytest.param(500, exception("server returned error 401"), Kind.AUTH, id="logged out"),
-        pytest.param(500, exception("server returned error 403"), Kind.AUTH, id="not allowed"),
-        pytest.param(500, exception("server returned error 500"), Kind.UNAVAILABLE, id="WhatsApp's own 500"),
+        pytest.param(500, exception("server returned error 404"), Kind.RECIPIENT_GONE, id="gone"),
+        # Refusals of one message: a session that ends shows as 422.
+        pytest.param(500, exception("server returned error 401"), Kind.UNKNOWN, id="one message is refused"),
+        pytest.param(500, exception("server returned error 500"), Kind.UNKNOWN, id="WhatsApp's own 500"),
         pytest.param(
             500,
             exception("2 UNKNOWN: failed to send message node: websocket not connected"),

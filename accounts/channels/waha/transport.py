@@ -16,6 +16,7 @@ from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
 from accounts.channels.paired import address_of, chat_id, is_group
 from accounts.channels.waha.channel import CHANNEL
+from accounts.channels.whatsapp.bridge.conditions import outcome_of_error
 
 PERSON_SUFFIX = "@c.us"
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
@@ -124,22 +125,16 @@ KIND_OF_STATUS = {
     422: Kind.CONTENT_REJECTED,
     429: Kind.RATE_LIMITED,
 }
-#: WhatsApp's own refusals: an acknowledgement with an error, so nothing went out.
-KIND_OF_ERROR = {
-    "401": Kind.AUTH,
-    "403": Kind.AUTH,
-    "429": Kind.RATE_LIMITED,
-    "463": Kind.NEW_CHATS_BLOCKED,
-    "500": Kind.UNAVAILABLE,
-    "503": Kind.UNAVAILABLE,
-}
-SERVER_ERROR = re.compile(r"server returned error (\d+)")
+#: The words of GOWS without the status of its gRPC call: they are whatsmeow's, as in the paired channel.
+GRPC_STATUS = re.compile(r"\d+ [A-Z_]+: (?:batch \d+: )?")
+#: Words of the other engines for what certainly did not go out.
 CERTAIN = (
     (re.compile(r"rate-overlimit"), Kind.RATE_LIMITED),
-    (re.compile(r"no LID found"), Kind.RECIPIENT_GONE),
+    (re.compile(r"No LID for user"), Kind.RECIPIENT_GONE),
     (re.compile(r"PayloadTooLargeError"), Kind.CONTENT_REJECTED),
-    # Without "failed to …" GOWS lost the connection again in its own second try, and the first may have arrived.
-    (re.compile(r"failed to .*: websocket not connected|doesn't contain a device JID"), Kind.UNAVAILABLE),
+    # Baileys says so before it writes anything. Without "failed to …" GOWS lost the connection again in its own second
+    # try, and the first may have arrived.
+    (re.compile(r"^Connection Closed$|failed to .*: websocket not connected"), Kind.UNAVAILABLE),
 )
 
 
@@ -165,9 +160,11 @@ def refusal(answer: Answer) -> NotSent:
 
 def certain_kind(message: str) -> Kind | None:
     """Return the kind, or None where the message may have gone out, as after a time-out of the library."""
-    if number := SERVER_ERROR.search(message):
-        return KIND_OF_ERROR.get(number[1], Kind.UNKNOWN)
-    return next((kind for pattern, kind in CERTAIN if pattern.search(message)), None)
+    for pattern, kind in CERTAIN:
+        if pattern.search(message):
+            return kind
+    outcome = outcome_of_error(GRPC_STATUS.sub("", message, count=1))
+    return outcome.kind if isinstance(outcome, NotSent) else None
 
 
 def words(answer: Answer) -> str:

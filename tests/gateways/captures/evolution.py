@@ -5,9 +5,10 @@ Written from its code and its users' reports; all data is invented. `source` nam
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from accounts.channels.base import Kind, Sent, Unknown
+from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
 
 BAILEYS = "evolution-api: src/api/integrations/channel/whatsapp/whatsapp.baileys.service.ts"
 SENDING = f"{BAILEYS}, sendMessageWithTyping: its catch answers 400 with the exception as text"
@@ -20,26 +21,6 @@ CLOSING = f"{BAILEYS}, connectionUpdate: does not reconnect after 401, 402, 403 
 
 PERSON, HIDDEN = "4917612345678@s.whatsapp.net", "104876543210987@lid"
 GROUP = "120363025246125486@g.us"
-
-
-class CapturedAnswer(NamedTuple):
-    """An answer to a send, and the kind of refusal, the type of outcome or the outcome that it means."""
-
-    name: str
-    source: str
-    status: int
-    body: dict[str, Any]
-    means: Any
-    with_file: bool = False
-
-
-class CapturedReport(NamedTuple):
-    """A request to the webhook, and some fields of the event in it; None where it is not about us."""
-
-    name: str
-    source: str
-    body: dict[str, Any]
-    event: dict[str, Any] | None
 
 
 def failed(status: int, *messages: Any) -> dict[str, Any]:
@@ -168,7 +149,7 @@ def upserted(message: Any, kind: str, **key: Any) -> dict[str, Any]:
             "source": "android",
         },
         "destination": "https://crier.example.org/hooks/evolution/token",
-        "date_time": "2026-05-28T16:26:40.000Z",
+        "date_time": "2026-05-28T20:26:40.000Z",
         "sender": "49301234567@s.whatsapp.net",
         "server_url": "https://evolution.example.org",
         "apikey": None,
@@ -310,7 +291,7 @@ REPORTS = [
                 "event": "connection.update",
                 "instance": "acme",
                 "data": {"instance": "acme", "state": "close", "statusReason": reason},
-                "date_time": "2026-05-28T16:26:40.000Z",
+                "date_time": "2026-05-28T20:26:40.000Z",
             },
             {"kind": "session", "detail": {"state": state}},
         )
