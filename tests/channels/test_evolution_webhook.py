@@ -44,7 +44,12 @@ def connection(state: str, reason: int | None = None) -> dict[str, Any]:
 class TestWebhook(WebhookContract):
     channel = "evolution"
     account = AccountConfig(1, "evolution", "Line", "", {"instance": "acme"}, {"webhook_secret": "k3y"})
-    samples = (upsert(), update("READ"), update("ERROR"), connection("close", 401))
+    samples = (
+        upsert({"ephemeralMessage": {"message": {"interactiveResponseMessage": {"nativeFlowResponseMessage": {}}}}}),
+        update("READ"),
+        update("ERROR"),
+        connection("close", 401),
+    )
     future = (envelope("labels.edit", {"id": "x"}), update("HEARD"), connection("hibernating"))
     covers_body = False
 
