@@ -340,11 +340,27 @@ def person(number: str, **more: Any) -> dict[str, Any]:
         (person("4917612345678", pushname="Annie"), Contact("+4917612345678", "Ann")),
         (person("4917612345678", isMyContact=False), None),
         (person("4917612345678", isMyContact="yes"), None),
+        # GOWS and NOWEB do not say who is in the address book: those have the name that is saved there.
+        ({"id": "4917612345678@c.us", "name": "Ann", "pushname": "Annie"}, Contact("+4917612345678", "Ann")),
+        ({"id": "4917612345678@c.us", "name": "", "pushname": "Annie"}, None),
+        ({"id": "4917612345678@c.us", "pushname": "Annie"}, None),
         (person("x", id="999@lid"), None),
         (person("x", id="120363025246125486@g.us"), None),
         (None, None),
     ],
-    ids=["whole", "their own name", "two names", "only seen", "odd", "hidden", "a group", "nothing"],
+    ids=[
+        "whole",
+        "their own name",
+        "two names",
+        "only seen",
+        "odd",
+        "GOWS",
+        "only seen by GOWS",
+        "only seen by NOWEB",
+        "hidden",
+        "a group",
+        "nothing",
+    ],
 )
 def test_who_is_in_the_address_book(item: Any, contact: Contact | None) -> None:
     assert contact_of(item) == contact

@@ -75,12 +75,12 @@ class Waha(Dialect):
         return Answer(200, items)
 
     def contacts(self, request: web.BaseRequest) -> Answer:
-        """Everybody it has seen; only one of three is in the address book."""
+        """Everybody whom GOWS has seen; only one of three is in the address book, and has a name there."""
         people: Any = [
-            {"id": f"4917612345{n}@c.us", "name": f"Person {n}", "pushname": "x", "isMyContact": n % 3 == 0}
+            {"id": f"4917612345{n}@c.us", "name": f"Person {n}" if n % 3 == 0 else "", "pushname": f"Nick {n}"}
             for n in range(100, 112)
         ]
-        lists: Any = [{"id": "999@lid", "isMyContact": True}, {"id": "1203@g.us", "isMyContact": True}]
+        lists: Any = [{"id": "999@lid", "name": "Hidden"}, {"id": "1203@g.us", "name": "Choir"}]
         return Answer(200, people + lists if request.query["offset"] == "0" else [])
 
     def accepted(self, provider_id: str, to: str) -> Answer:

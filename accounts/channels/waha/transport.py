@@ -94,11 +94,16 @@ class WahaTransport(Gateway):
 
 
 def contact_of(item: Any) -> Contact | None:
-    """Return a contact, or None for people outside the address book: WAHA also lists people seen in groups."""
-    address = address_of(dig(item, "id"))
-    if dig(item, "isMyContact") is not True or not address or is_group(address):
+    """Return a contact, or None for people outside the address book: WAHA also lists people seen in groups.
+
+    WEBJS says which is which. GOWS and NOWEB do not, but only people in the address book have a name there; the name
+    that people gave themselves is `pushname`.
+    """
+    address, name = address_of(dig(item, "id")), as_text(dig(item, "name"))
+    if not address or is_group(address):
         return None
-    return Contact(address, as_text(dig(item, "name")) or as_text(dig(item, "pushname")))
+    saved = item["isMyContact"] is True if "isMyContact" in item else bool(name)
+    return Contact(address, name or as_text(dig(item, "pushname"))) if saved else None
 
 
 def group_of(item: dict[str, Any]) -> Group:
