@@ -52,7 +52,7 @@ class TestContract(TransportContract):
         return WahaRig(server)
 
     def test_check_names_the_number(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "WAHA as Choir office +4917612345678"
+        assert use(rig, lambda transport: transport.check()) == "WAHA 2026.7.1 (GOWS) as Choir office +4917612345678"
 
     def test_groups_have_name_and_size(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -281,6 +281,35 @@ ME = {"id": "4917612345678@c.us", "pushName": "Choir office"}
 )
 def test_a_session_that_works_says_who_it_is(me: Any, words: str) -> None:
     gateway = FakeGateway("waha", {SESSION_PATH: Answer(200, {"status": "WORKING", "me": me})})
+
+    assert gateway.use(lambda transport: transport.check()) == words
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            {"version": "2026.7.1", "engine": "GOWS", "tier": "PLUS", "browser": None},
+            "WAHA 2026.7.1 (GOWS) as Choir office",
+        ),
+        ({"version": "2026.1"}, "WAHA 2026.1 as Choir office"),
+        (
+            {"version": "2025.12.3", "engine": "NOWEB"},
+            "WAHA 2025.12.3 (NOWEB) as Choir office. Crier is tested with WAHA 2026; what version 2025.12.3 answers "
+            "may be misread.",
+        ),
+        (
+            {"version": "2027.1.1"},
+            "WAHA 2027.1.1 as Choir office. Crier is tested with WAHA 2026; what version 2027.1.1 answers may be "
+            "misread.",
+        ),
+        ({"version": None, "engine": []}, "WAHA as Choir office"),
+    ],
+    ids=["whole", "no engine", "older", "newer", "odd"],
+)
+def test_the_version_is_told_and_compared(told: dict[str, Any], words: str) -> None:
+    session = Answer(200, {"status": "WORKING", "me": {"pushName": "Choir office"}})
+    gateway = FakeGateway("waha", {SESSION_PATH: session, "/api/server/version": Answer(200, told)})
 
     assert gateway.use(lambda transport: transport.check()) == words
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -31,6 +32,12 @@ class Evolution(Dialect):
         "rate_limited": (429, '{"message":"%s"}'),
     }
 
+    async def front_page(self, request: web.BaseRequest) -> web.Response:
+        """Evolution welcomes programs here with its version; people see what the gateway got."""
+        if "apikey" not in request.headers:
+            return await super().front_page(request)
+        return web.json_response({"status": 200, "message": "Welcome to the Evolution API", "version": "2.3.7"})
+
     async def reply(self, request: web.BaseRequest, path: str) -> Answer:
         key, (_, room, verb, *rest) = request.headers.get("apikey"), path.split("/")
         if room == "instance":
@@ -44,6 +51,9 @@ class Evolution(Dialect):
         return await self.deliver(rest[0], to, kind, text, None, request.headers["X-Request-Id"], key)
 
     def read(self, verb: str, body: dict[str, Any]) -> tuple[str, str]:
+        if (link := body.get("media", "")).startswith("http") and "." not in str(urlsplit(link).hostname):
+            message = ["Owned media must be a url or base64"]
+            raise Malformed(400, {"status": 400, "error": "Bad Request", "response": {"message": message}})
         if verb == "sendText" and "text" in body:
             return "text", body["text"]
         if verb == "sendMedia" and body.get("media") and body.get("fileName"):

@@ -41,6 +41,8 @@ class Waha(Dialect):
         key = request.headers.get("X-Api-Key")
         if path.startswith("/api/sessions/"):
             return await self.session(path.rpartition("/")[2], key)
+        if path == "/api/server/version":
+            return Answer(200, {"version": "2026.7.1", "engine": "GOWS", "tier": "PLUS", "browser": None})
         if path == "/api/contacts/all":
             return self.contacts(request)
         if path.endswith("/groups"):

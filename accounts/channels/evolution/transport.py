@@ -7,15 +7,21 @@ message may have gone out. A 500 comes from its work before that: looking the nu
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from accounts.channels.base import CheckFailed, Group, Kind, NotSent, Outcome, Part, Sent, Unknown
+from django.conf import settings
+
+from accounts.channels.base import CheckFailed, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.evolution.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.paired import address_of, chat_id
+from accounts.channels.paired import address_of, chat_id, version_warning
+
+#: The versions whose answers are in tests/gateways/captures/evolution.py.
+TESTED = "2.3"
 
 
 class EvolutionTransport(Gateway):
@@ -34,7 +40,10 @@ class EvolutionTransport(Gateway):
         state = dig(answer.body, "instance", "state")
         if state != "open":
             raise CheckFailed(Kind.UNAVAILABLE, f"The instance “{self.values['instance']}” is {state}, not open.")
-        return f"Evolution instance {self.values['instance']} {await self._number()}".strip()
+        number, version = await self._number(), await self._version()
+        product = f"Evolution {version}".strip()
+        who = f"{product} instance {self.values['instance']} {number}".strip()
+        return who + version_warning("Evolution", version, TESTED) + link_warning(settings.PUBLIC_URL)
 
     async def _number(self) -> str:
         """Return the paired number, or "" where this server does not say it."""
@@ -44,6 +53,16 @@ class EvolutionTransport(Gateway):
             return ""
         owners = [address_of(dig(item, "ownerJid")) for item in answer.body.get("items", [])]
         return next(filter(None, owners), "")
+
+    async def _version(self) -> str:
+        try:
+            return as_text((await self.ask("/")).body.get("version"))
+        except CheckFailed:
+            return ""
+
+    def link(self, media: Media) -> str | None:
+        link = super().link(media)
+        return link if link and is_fetched(link) else None
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
         number = chat_id(address, "")
@@ -73,6 +92,38 @@ class EvolutionTransport(Gateway):
         # The parameter is mandatory. There are no pages.
         answer = await self.ask(f"/group/fetchAllGroups/{self.instance}", {"getParticipants": "false"})
         return [group_of(item) for item in answer.body.get("items", []) if isinstance(item, dict)]
+
+
+# -- links to files ---------------------------------------------------------------------------------------
+
+
+#: A full domain name, as the validator of Evolution (class-validator's isURL) wants it; it also takes IP addresses.
+DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:[a-z]{2,}|xn[a-z0-9-]{2,})", re.IGNORECASE)
+
+
+def is_fetched(link: str) -> bool:
+    """Return whether Evolution would fetch the link. It takes one with a bare host name for broken base64."""
+    host = urlsplit(link).hostname or ""
+    return bool(DOMAIN.fullmatch(host)) or is_ip(host)
+
+
+def is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def link_warning(public_url: str) -> str:
+    """Return a warning about an address of ours that Evolution does not accept, as a further sentence, or ""."""
+    if not public_url or is_fetched(public_url):
+        return ""
+    host = urlsplit(public_url).hostname
+    return (
+        f". Evolution fetches no files from “{host}”, which is not a full domain name: they travel inside each message "
+        "until PUBLIC_URL has one."
+    )
 
 
 def group_of(item: dict[str, Any]) -> Group:

@@ -14,10 +14,12 @@ from urllib.parse import quote
 from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.paired import address_of, chat_id, is_group
+from accounts.channels.paired import address_of, chat_id, is_group, version_warning
 from accounts.channels.waha.channel import CHANNEL
 from accounts.channels.whatsapp.bridge.conditions import outcome_of_error
 
+#: The versions whose answers are in tests/gateways/captures/waha.py.
+TESTED = "2026"
 PERSON_SUFFIX = "@c.us"
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
 #: Groups on a page. A server without paging lists all of them at once.
@@ -42,7 +44,18 @@ class WahaTransport(Gateway):
         if status != "WORKING":
             raise CheckFailed(Kind.UNAVAILABLE, f"The session “{self.values['session']}” is {status}, not WORKING.")
         number = address_of(dig(answer.body, "me", "id"))
-        return f"WAHA as {dig(answer.body, 'me', 'pushName') or 'WhatsApp'} {number}".strip()
+        version, engine = await self._version()
+        product = " ".join(filter(None, ["WAHA", version, f"({engine})" if engine else ""]))
+        who = f"{product} as {dig(answer.body, 'me', 'pushName') or 'WhatsApp'} {number}".strip()
+        return who + version_warning("WAHA", version, TESTED)
+
+    async def _version(self) -> tuple[str, str]:
+        """Return the server's version and engine; "" where it does not say them, for example to a session's key."""
+        try:
+            body = (await self.ask("/api/server/version")).body
+        except CheckFailed:
+            return "", ""
+        return as_text(body.get("version")), as_text(body.get("engine"))
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
         chat = {"session": self.values["session"], "chatId": chat_id(address, PERSON_SUFFIX)}
