@@ -386,5 +386,10 @@ class Transport(abc.ABC):
         """Return the people in the account's address book; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list contacts")
 
+    async def number_behind(self, hidden: str) -> str:
+        """Return the number of the person with a hidden WhatsApp id (…@lid) in the stored spelling; "" where the
+        provider does not know it. Raise CheckFailed where it could not be asked."""
+        return ""
+
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Close the connections."""

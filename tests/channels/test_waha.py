@@ -13,11 +13,13 @@ import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
 from accounts.channels.http import Answer
+from accounts.channels.sandbox.provider import CLOSED, SILENT
 from accounts.channels.settings import BadSetting
 from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
-from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
+from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.fake_gateway import FakeGateway, items
 from tests.gateways.process import GatewayRig, GatewayServer, judge
+from tests.gateways.server import hidden_id
 
 
 class WahaRig(GatewayRig):
@@ -53,6 +55,15 @@ class TestContract(TransportContract):
 
     def test_check_names_the_number(self, rig: Rig) -> None:
         assert use(rig, lambda transport: transport.check()) == "WAHA 2026.7.1 (GOWS) as Choir office +4917612345678"
+
+    def test_an_old_number_in_brazil_gets_it_by_its_id(self, rig: Rig) -> None:
+        rig.address = "+5531987654321"
+
+        assert isinstance(send(rig, TEXT, "m-1"), Sent)
+        assert [received.to for received in rig.received()] == ["+553187654321"]
+
+    def test_the_number_behind_a_hidden_id_is_told(self, rig: Rig) -> None:
+        assert use(rig, lambda transport: transport.number_behind(hidden_id("+4917612345678"))) == "+4917612345678"
 
     def test_groups_have_name_and_size(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -422,3 +433,108 @@ def test_an_address_book_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch)
 
     assert gateway.use(lambda transport: transport.contacts()) == []
     assert [request.query["offset"] for request in gateway.requests] == ["0", "25000"]
+
+
+# -- ids that differ from the number ----------------------------------------------------------------------
+
+EXISTS = "/api/contacts/check-exists"
+BRAZIL = "+5531987654321"
+
+
+def sent_to(
+    address: str, exists: Answer | list[Answer], times: int = 1, **config: Any
+) -> tuple[FakeGateway, list[Any]]:
+    """Send a text so many times; the outcomes."""
+    gateway = FakeGateway("waha", {EXISTS: exists, "/api/sendText": Answer(201, {"id": "3EB0"})})
+
+    async def send_all(transport: Any) -> list[Any]:
+        return [await transport.send(address, Part("1:0", 0, "text", "Hello"), f"m-{n}") for n in range(times)]
+
+    return gateway, gateway.use(send_all, **config)
+
+
+@pytest.mark.parametrize(
+    ("address", "chat"),
+    [
+        (BRAZIL, "553187654321@c.us"),
+        ("+541123456789", "5491123456789@c.us"),
+        ("+525512345678", "5215512345678@c.us"),
+        (BRAZIL, "104876543210987@lid"),
+    ],
+    ids=["Brazil", "Argentina", "Mexico", "hidden"],
+)
+def test_a_number_with_an_id_of_its_own_is_looked_up_once(address: str, chat: str) -> None:
+    gateway, outcomes = sent_to(address, Answer(200, {"numberExists": True, "chatId": chat}), times=2)
+
+    assert outcomes == [Sent("3EB0"), Sent("3EB0")]
+    assert gateway.paths == [EXISTS, "/api/sendText", "/api/sendText"]
+    assert gateway.requests[0].query == {"phone": address[1:], "session": "my line"}
+    assert {request.json()["chatId"] for request in gateway.requests[1:]} == {chat}
+
+
+def test_a_look_up_without_an_id_leaves_the_number() -> None:
+    gateway, outcomes = sent_to(BRAZIL, Answer(200, {"numberExists": True}))
+
+    assert outcomes == [Sent("3EB0")]
+    assert gateway.requests[1].json()["chatId"] == "5531987654321@c.us"
+
+
+@pytest.mark.parametrize("address", ["+4917612345678", "120363025246125486@g.us"])
+def test_other_chats_are_not_looked_up(address: str) -> None:
+    assert sent_to(address, Answer(200, {}))[0].paths == ["/api/sendText"]
+
+
+@pytest.mark.parametrize(
+    ("exists", "kind"),
+    [
+        (Answer(200, {"numberExists": False}), Kind.RECIPIENT_GONE),
+        (Answer(500, exception("rate-overlimit")), Kind.RATE_LIMITED),
+        (Answer(422, SESSION), Kind.UNAVAILABLE),
+        (Answer(401, {"message": "Unauthorized"}), Kind.AUTH),
+        (Answer(CLOSED, {}), Kind.NETWORK),
+        (Answer(SILENT, {}), Kind.NETWORK),
+    ],
+    ids=["not on WhatsApp", "too many", "not working", "key", "hung up", "silent"],
+)
+def test_a_look_up_that_fails_sends_nothing(exists: Answer, kind: Kind) -> None:
+    gateway, (outcome,) = sent_to(BRAZIL, exists, timeout=0.4)
+
+    judge(outcome, kind)
+    assert set(gateway.paths) == {EXISTS}
+
+
+LIDS = "/api/my%20line/lids/104876543210987@lid"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "told", "number"),
+    [
+        ("104876543210987@lid", {"lid": "104876543210987@lid", "pn": "4917612345678@c.us"}, "+4917612345678"),
+        ("104876543210987:3@lid", {"pn": "4917612345678@s.whatsapp.net"}, "+4917612345678"),
+        ("104876543210987@lid", {"lid": "104876543210987@lid", "pn": None}, ""),
+        ("104876543210987@lid", {"pn": "104876543210987@lid"}, ""),
+        ("104876543210987@lid", {"pn": "120363025246125486@g.us"}, ""),
+    ],
+    ids=["whole", "a device", "not known", "hidden again", "a group"],
+)
+def test_the_number_behind_a_hidden_id(hidden: str, told: dict[str, Any], number: str) -> None:
+    gateway = FakeGateway("waha", {LIDS: Answer(200, told)})
+
+    assert gateway.use(lambda transport: transport.number_behind(hidden)) == number
+    assert gateway.paths == [LIDS]
+
+
+@pytest.mark.parametrize(("answer", "kind"), [(Answer(422, SESSION), Kind.UNAVAILABLE), (Answer(404, {}), Kind.AUTH)])
+def test_a_hidden_id_that_could_not_be_asked_for_is_trouble(answer: Answer, kind: Kind) -> None:
+    gateway = FakeGateway("waha", {LIDS: answer})
+
+    with pytest.raises(CheckFailed) as caught:
+        gateway.use(lambda transport: transport.number_behind("104876543210987@lid"))
+    assert caught.value.kind is kind
+
+
+def test_only_hidden_ids_are_asked_for() -> None:
+    gateway = FakeGateway("waha", {})
+
+    assert gateway.use(lambda transport: transport.number_behind("4917612345678@c.us")) == ""
+    assert gateway.requests == []

@@ -61,6 +61,11 @@ def hidden_id(number: str) -> str:
     return f"{10**14 + int(number.removeprefix('+'))}@lid"
 
 
+def number_behind(hidden: str) -> str:
+    """The digits of the number of the person with this hidden id."""
+    return str(int(hidden.partition("@")[0]) - 10**14)
+
+
 class Dialect(App, abc.ABC):
     """One gateway's way to speak."""
 

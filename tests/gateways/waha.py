@@ -1,17 +1,22 @@
-"""WAHA's API as its documentation and its code describe it."""
+"""WAHA's API as its documentation and its code describe it.
+
+Calls, their bodies and webhooks: waha.devlike.pro/docs/how-to (send-messages, events, contacts). Errors: its
+AllExceptionsFilter.ts and the threads named in tests/gateways/captures/waha.py, where each shape is tested by itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
+import re
 from typing import Any
 
 from aiohttp import web
 
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line
-from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id
+from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id, number_behind
 
 KINDS = {
     "/api/sendText": "text",
@@ -21,6 +26,9 @@ KINDS = {
     "/api/sendFile": "document",
 }
 EXCEPTION = '{"statusCode":500,"exception":{"message":"%s","code":2},"request":{"body":"echo"},"version":{}}'
+#: Ids of older numbers in Brazil lack the digit that was added to all of them later.
+NINTH_DIGIT, OLD_ID = re.compile(r"(55[1-9][0-9])9([0-9]{8})(?![0-9])"), r"\1\2"
+LID = re.compile(r"/api/[^/]+/lids/([0-9]+@lid)")
 
 
 class Waha(Dialect):
@@ -43,6 +51,11 @@ class Waha(Dialect):
             return await self.session(path.rpartition("/")[2], key)
         if path == "/api/server/version":
             return Answer(200, {"version": "2026.7.1", "engine": "GOWS", "tier": "PLUS", "browser": None})
+        if path == "/api/contacts/check-exists":
+            number = request.query["phone"]
+            return Answer(200, {"numberExists": True, "chatId": f"{NINTH_DIGIT.sub(OLD_ID, number)}@c.us"})
+        if hidden := LID.fullmatch(path):
+            return Answer(200, {"lid": hidden[1], "pn": f"{number_behind(hidden[1])}@c.us"})
         if path == "/api/contacts/all":
             return self.contacts(request)
         if path.endswith("/groups"):
@@ -52,6 +65,8 @@ class Waha(Dialect):
         body = json.loads(await request.read())
         kind = KINDS[path]
         self.check_file(kind, body)
+        if NINTH_DIGIT.match(body["chatId"]):
+            return Answer(500, json.loads(EXCEPTION.replace("%s", "2 UNKNOWN: no LID found for 5531 from server")))
         text = body.get("text") or body.get("caption") or ""
         to = as_stored(body["chatId"])
         return await self.deliver(body["session"], to, kind, text, None, request.headers["X-Request-Id"], key)

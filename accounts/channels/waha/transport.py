@@ -7,20 +7,46 @@ only that message is ever shown.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 from urllib.parse import quote
 
-from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
+from accounts.channels.base import (
+    AccountConfig,
+    CheckFailed,
+    Contact,
+    Group,
+    Kind,
+    Media,
+    NotSent,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    Unknown,
+)
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.paired import address_of, chat_id, is_group, version_warning
+from accounts.channels.paired import (
+    HIDDEN,
+    address_of,
+    chat_id,
+    digits,
+    is_group,
+    is_hidden,
+    number_of,
+    version_warning,
+)
 from accounts.channels.waha.channel import CHANNEL
 from accounts.channels.whatsapp.bridge.conditions import outcome_of_error
 
 #: The versions whose answers are in tests/gateways/captures/waha.py.
 TESTED = "2026"
 PERSON_SUFFIX = "@c.us"
+#: Brazil, Argentina and Mexico: WhatsApp's id may have a digit more or less than the number, and WAHA warns that a
+#: message to the number itself may fail.
+IDS_DIFFER = ("+55", "+54", "+52")
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
 #: Groups on a page. A server without paging lists all of them at once.
 PAGE = 500
@@ -29,6 +55,10 @@ MOST_CONTACTS = 50_000
 
 class WahaTransport(Gateway):
     channel = CHANNEL
+
+    def __init__(self, account: AccountConfig) -> None:
+        super().__init__(account)
+        self._chats: dict[str, str] = {}
 
     @property
     def headers(self) -> dict[str, str]:
@@ -58,7 +88,7 @@ class WahaTransport(Gateway):
         return as_text(body.get("version")), as_text(body.get("engine"))
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
-        chat = {"session": self.values["session"], "chatId": chat_id(address, PERSON_SUFFIX)}
+        chat = {"session": self.values["session"], "chatId": await self._chat(address)}
         if part.media is None:
             return call("/api/sendText", chat | {"text": part.text})
         kind, body = self.channel.sends_as(part.kind, part.text), chat | {"file": await self._file(part.media)}
@@ -67,6 +97,33 @@ class WahaTransport(Gateway):
         if kind in ("video", "audio"):
             body["convert"] = True  # required; a file in WhatsApp's format stays as it is
         return call(f"/api/{PATHS[kind]}", body)
+
+    async def _chat(self, address: str) -> str:
+        """Return the chat of a stored address; raises Refused for a number that is not on WhatsApp."""
+        if not address.startswith(IDS_DIFFER):
+            return chat_id(address, PERSON_SUFFIX)
+        if address not in self._chats:
+            # The send needs the rest of the time: one that ends without an answer may have gone out.
+            async with asyncio.timeout(self.timeout / 2):
+                self._chats[address] = await self._look_up(address)
+        return self._chats[address]
+
+    async def _look_up(self, address: str) -> str:
+        params = {"phone": digits(address), "session": self.values["session"]}
+        try:
+            body = (await self.ask("/api/contacts/check-exists", params)).body
+        except CheckFailed as failure:
+            raise Refused(NotSent(failure.kind, failure.detail)) from failure
+        if body.get("numberExists") is False:
+            raise Refused(NotSent(Kind.RECIPIENT_GONE, "This number is not on WhatsApp."))
+        return as_text(body.get("chatId")) or chat_id(address, PERSON_SUFFIX)
+
+    async def number_behind(self, hidden: str) -> str:
+        if not is_hidden(hidden):
+            return ""
+        lid = f"{hidden.partition('@')[0].partition(':')[0]}@{HIDDEN}"
+        answer = await self.ask(f"/api/{self.session}/lids/{quote(lid, safe='@')}")
+        return number_of(lid, answer.body.get("pn"))
 
     async def _file(self, media: Media) -> dict[str, str]:
         file = {"mimetype": media.mime, "filename": media.filename}
