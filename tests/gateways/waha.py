@@ -28,6 +28,7 @@ KINDS = {
 EXCEPTION = '{"statusCode":500,"exception":{"message":"%s","code":2},"request":{"body":"echo"},"version":{}}'
 #: Ids of older numbers in Brazil lack the digit that was added to all of them later.
 NINTH_DIGIT, OLD_ID = re.compile(r"(55[1-9][0-9])9([0-9]{8})(?![0-9])"), r"\1\2"
+NUMBER = "{}@s.whatsapp.net"
 LID = re.compile(r"/api/[^/]+/lids/([0-9]+@lid)")
 
 
@@ -104,13 +105,41 @@ class Waha(Dialect):
         return Answer(201, {"id": f"true_{to}_{provider_id}", "_data": {"Info": {"ID": provider_id}}})
 
     def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
-        number, ident = line["to"].removeprefix("+"), f"3EB0{line['provider_id']}"
-        chat = hidden_id(number) if hidden else f"{number}@c.us"
-        payload = {"id": f"false_{chat}_{ident}", "from": chat, "fromMe": False, "to": None, "participant": None}
-        payload |= {"timestamp": int(self.provider.now()), "body": text, "hasMedia": False, "replyTo": None}
-        payload["_data"] = DATA_OF_ENGINE[hidden](chat, f"{number}@s.whatsapp.net", ident)
-        envelope = {"id": f"evt_{ident}", "event": "message", "session": line["account"], "payload": payload}
-        body = json.dumps(envelope).encode()
+        chat, payload = self.written(line, hidden_id(line["to"]) if hidden else "")
+        number, ident = NUMBER.format(digits(line["to"])), f"3EB0{line['provider_id']}"
+        payload |= {"body": text, "_data": DATA_OF_ENGINE[hidden](chat, number, ident)}
+        return self.hooked(line, "message", payload, key)
+
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        """As older versions of NOWEB pass it on, among the messages; newer ones only as message.reaction."""
+        chat, payload = self.written(line, "")
+        ours = {"remoteJid": chat, "fromMe": True, "id": line["provider_id"]}
+        content = {"reactionMessage": {"key": ours, "text": emoji, "senderTimestampMs": "1780000000000"}}
+        payload |= {"body": None, "_data": {"key": {"remoteJid": chat, "fromMe": False}, "message": content}}
+        return self.hooked(line, "message", payload, key)
+
+    def late_refusal(self, line: Line, key: str) -> Hooked:
+        """As newer versions of NOWEB report it; others without the error."""
+        chat = f"{digits(line['to'])}@c.us"
+        payload = {
+            "id": f"true_{chat}_{line['provider_id']}",
+            "from": chat,
+            "fromMe": True,
+            "ack": -1,
+            "ackName": "ERROR",
+        }
+        payload["error"] = {"code": "463", "blocked": True, "reason": "account_restricted", "until": None}
+        return self.hooked(line, "message.ack", payload, key)
+
+    def written(self, line: Line, hidden: str) -> tuple[str, dict[str, Any]]:
+        """The chat, and what every message in it has."""
+        chat = hidden or f"{digits(line['to'])}@c.us"
+        payload = {"id": f"false_{chat}_3EB0{line['provider_id']}", "from": chat, "fromMe": False, "to": None}
+        return chat, payload | {"participant": None, "timestamp": int(self.provider.now()), "replyTo": None}
+
+    def hooked(self, line: Line, event: str, payload: dict[str, Any], key: str) -> Hooked:
+        envelope = {"id": f"evt_{line['provider_id']}", "event": event, "session": line["account"], "payload": payload}
+        body = json.dumps(envelope | {"timestamp": int(self.provider.now() * 1000)}).encode()
         return Hooked({"X-Webhook-Hmac": hmac.new(key.encode(), body, hashlib.sha512).hexdigest()}, body)
 
 
@@ -137,6 +166,10 @@ DATA_OF_ENGINE: dict[str, Any] = {
     },
     "WEBJS": lambda chat, number, ident: {"id": {"fromMe": False, "remote": chat, "id": ident}, "from": chat},
 }
+
+
+def digits(address: str) -> str:
+    return address.removeprefix("+")
 
 
 def as_stored(chat: str) -> str:
