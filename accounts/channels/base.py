@@ -214,6 +214,8 @@ class Channel:
     label: str
     transport: str = ""  # "module:Class", imported when an account first needs it
     webhook: str = ""  # "module:Class" of its accounts.channels.events.Webhook, where its provider calls us
+    #: What an operator must know to enter the webhook address at the provider; shown beside it.
+    webhook_hint: str = ""
     #: Operators' word for its recipients, singular and plural.
     noun: str = "group"
     nouns: str = "groups"

@@ -36,7 +36,17 @@ from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, media
 from tests.gateways.fake_gateway import SECRETS, SETTINGS
 
-TOLD_APART = {"key", "label", "transport", "webhook", "fields", "providers", "defaults", "bridge_problem"}
+TOLD_APART = {
+    "key",
+    "label",
+    "transport",
+    "webhook",
+    "webhook_hint",
+    "fields",
+    "providers",
+    "defaults",
+    "bridge_problem",
+}
 PLAIN = Channel(key="pigeon", label="Pigeon")
 
 TIMEOUT = "number 0.05 to 3600, else 11.0, advanced"
