@@ -178,7 +178,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         UNIPILE_SETTINGS,
     ),
     "waha": (
-        PAIRS | {"lists_contacts": True},
+        PAIRS | {"lists_contacts": True, "uploads": True, "uploads_by_kind": True},
         {
             "url": "url, required, destination",
             "session": "text, else default, destination",
@@ -314,9 +314,9 @@ def test_nothing_waits_longer_than_the_lane() -> None:
 @pytest.mark.parametrize(
     ("key", "kind", "text", "sent_as", "uploaded_as"),
     [
-        ("waha", "audio", "Listen", "document", ""),
-        ("waha", "audio", "", "audio", ""),
-        ("waha", "image", "Look", "image", ""),
+        ("waha", "audio", "Listen", "document", "document"),
+        ("waha", "audio", "", "audio", "audio"),
+        ("waha", "image", "Look", "image", "image"),
         ("wassenger", "audio", "Listen", "audio", ""),
         ("whatsapp", "audio", "Listen", "document", "document"),
         ("whatsapp", "image", "Look", "image", "image"),

@@ -11,10 +11,24 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
+from accounts.channels.base import (
+    AccountConfig,
+    CheckFailed,
+    Contact,
+    Group,
+    Handle,
+    Kind,
+    Media,
+    NotSent,
+    Part,
+    Sent,
+    Unknown,
+    UploadFailed,
+)
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.provider import CLOSED, SILENT
 from accounts.channels.settings import BadSetting
+from accounts.channels.waha import transport as waha_transport
 from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.fake_gateway import FakeGateway, items
@@ -64,6 +78,15 @@ class TestContract(TransportContract):
 
     def test_the_number_behind_a_hidden_id_is_told(self, rig: Rig) -> None:
         assert use(rig, lambda transport: transport.number_behind(hidden_id("+4917612345678"))) == "+4917612345678"
+
+    def test_a_failed_upload_says_why(self, rig: Rig) -> None:
+        """Only videos and voice messages are prepared."""
+        rig.fail_upload()
+
+        with pytest.raises(UploadFailed) as caught:
+            use(rig, lambda transport: transport.prepare(replace(media(), kind="video")))
+        assert caught.value.reason.kind is Kind.CONTENT_REJECTED
+        assert caught.value.reason.detail
 
     def test_groups_have_name_and_size(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -181,9 +204,20 @@ def test_the_echo_of_our_request_is_never_shown() -> None:
 # -- what is asked for ------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _nothing_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.CONVERTED", {})
+
+
 def requested(part: Part, address: str = "+4917612345678", url: str | None = None) -> tuple[str, dict[str, Any]]:
+    """The request, at a server that converts only while sending."""
     config = AccountConfig(1, "waha", "Line", "", {"url": "https://waha.example"}, {"api_key": "k"})
     transport = WahaTransport(replace(config, media_url=lambda media: url))
+
+    async def unable(media: Media, kind: str) -> str:
+        return ""
+
+    transport._convert = unable  # type: ignore[method-assign]
     made = asyncio.run(transport.message(address, part, "m-1"))
     return made.path, json.loads(made.content)
 
@@ -538,3 +572,95 @@ def test_only_hidden_ids_are_asked_for() -> None:
 
     assert gateway.use(lambda transport: transport.number_behind("4917612345678@c.us")) == ""
     assert gateway.requests == []
+
+
+# -- conversion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "send", "file"),
+    [
+        ("video", "video", "sendVideo", {"mimetype": "video/mp4", "filename": "poster.mp4"}),
+        ("audio", "voice", "sendVoice", {"mimetype": "audio/ogg; codecs=opus", "filename": "poster.ogg"}),
+    ],
+)
+def test_a_file_is_converted_once_for_all_recipients(kind: str, path: str, send: str, file: dict[str, str]) -> None:
+    convert, small = f"/api/my%20line/media/convert/{path}", b"smaller"
+    raw: Any = small
+    gateway = FakeGateway("waha", {convert: Answer(201, raw), f"/api/{send}": Answer(201, {"id": "3EB0"})})
+    part = Part("1:0", 0, kind, media=replace(media(), kind=kind))
+
+    async def prepare_and_send(transport: Any) -> list[Any]:
+        handle = await transport.prepare(part.media)
+        assert handle.expires_at is not None
+        return [await transport.send("1203@g.us", replace(part, handle=handle.value), f"m-{n}") for n in range(3)]
+
+    assert gateway.use(prepare_and_send) == [Sent("3EB0")] * 3
+    assert gateway.paths == [convert, *[f"/api/{send}"] * 3]
+    assert gateway.requests[0].json() == {"data": base64.b64encode(CONTENT).decode()}
+    body = gateway.requests[1].json()
+    assert body["convert"] is False
+    assert body["file"] == file | {"data": base64.b64encode(small).decode()}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(500, exception("ffmpeg exited with code 1: Invalid data found")), Kind.UNKNOWN),
+        (Answer(422, SESSION), Kind.UNAVAILABLE),
+        (Answer(CLOSED, {}), Kind.NETWORK),
+        (Answer(200, b""), Kind.UNAVAILABLE),  # type: ignore[arg-type]
+    ],
+    ids=["not a video", "not working", "hung up", "empty"],
+)
+def test_a_conversion_that_fails_says_why_and_sends_nothing(answer: Answer, kind: Kind) -> None:
+    video = replace(media(), kind="video")
+    gateway = FakeGateway("waha", {"/api/my%20line/media/convert/video": answer})
+
+    with pytest.raises(UploadFailed) as caught:
+        gateway.use(lambda transport: transport.prepare(video))
+    assert caught.value.reason.kind is kind
+    judge(gateway.use(lambda transport: transport.send("1203@g.us", Part("1:0", 0, "video", media=video), "m-1")), kind)
+    assert not any(path.startswith("/api/send") for path in gateway.paths)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(404, {"message": "Cannot POST /api/my line/media/convert/video", "statusCode": 404}),
+        Answer(422, {"message": "The feature is available only in Plus version"}),
+    ],
+    ids=["older", "the free edition"],
+)
+def test_a_server_that_does_not_convert_beforehand_does_it_while_sending(answer: Answer) -> None:
+    convert = "/api/my%20line/media/convert/video"
+    gateway = FakeGateway("waha", {convert: answer, "/api/sendVideo": Answer(201, {"id": "3EB0"})})
+    part = Part("1:0", 0, "video", media=media())
+
+    async def twice(transport: Any) -> list[Any]:
+        return [await transport.send("1203@g.us", part, f"m-{n}") for n in range(2)]
+
+    assert gateway.use(twice) == [Sent("3EB0")] * 2
+    assert gateway.paths == [convert, "/api/sendVideo", "/api/sendVideo"]
+    assert gateway.requests[1].json()["convert"] is True
+
+
+def test_a_picture_needs_no_preparation() -> None:
+    gateway = FakeGateway("waha", {})
+
+    assert gateway.use(lambda transport: transport.prepare(media())) == Handle("")
+    assert gateway.requests == []
+
+
+def test_old_conversions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.MOST_CONVERTED", 10)
+    raw: Any = b"12345"
+    gateway = FakeGateway("waha", {"/api/my%20line/media/convert/video": Answer(201, raw)})
+
+    async def prepare_all(transport: Any) -> None:
+        for sha in ("a", "b", "b"):
+            await transport.prepare(replace(media(), kind="video", sha256=sha))
+
+    gateway.use(prepare_all)
+    assert len(gateway.requests) == 2
+    assert [sha for _, sha, _ in waha_transport.CONVERTED] == ["b"]

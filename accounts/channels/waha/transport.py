@@ -1,6 +1,7 @@
 """Transport of WAHA over its HTTP API, and the meaning of its answers.
 
-The gateway has no media handles and no idempotency key. It answers 201, or 500 for nearly everything else: the reason
+The gateway has no media handles and no idempotency key. Videos and voice messages are converted once, before the first
+send (`prepare`): conversion takes longer than a send may. It answers 201, or 500 for nearly everything else: the reason
 is in `exception.message`, in the words of the WhatsApp library behind it. The body of a 500 repeats our request, so
 only that message is ever shown.
 """
@@ -8,15 +9,21 @@ only that message is ever shown.
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 from urllib.parse import quote
+
+import aiohttp
 
 from accounts.channels.base import (
     AccountConfig,
     CheckFailed,
     Contact,
     Group,
+    Handle,
     Kind,
     Media,
     NotSent,
@@ -25,9 +32,10 @@ from accounts.channels.base import (
     Refused,
     Sent,
     Unknown,
+    UploadFailed,
 )
 from accounts.channels.gateway import Call, Gateway, call
-from accounts.channels.http import Answer, as_number, as_text, dig
+from accounts.channels.http import FAILURES, Answer, as_number, as_object, as_text, dig, words_of
 from accounts.channels.paired import (
     HIDDEN,
     address_of,
@@ -47,6 +55,27 @@ PERSON_SUFFIX = "@c.us"
 #: Brazil, Argentina and Mexico: WhatsApp's id may have a digit more or less than the number, and WAHA warns that a
 #: message to the number itself may fail.
 IDS_DIFFER = ("+55", "+54", "+52")
+
+
+class Conversion(NamedTuple):
+    name: str  # in the path
+    mime: str
+    suffix: str
+
+
+CONVERSIONS = {
+    "video": Conversion("video", "video/mp4", ".mp4"),
+    "audio": Conversion("voice", "audio/ogg; codecs=opus", ".ogg"),
+}
+#: Converted files of this process in base64, by server, file and kind; the oldest are dropped above the limit.
+CONVERTED: dict[tuple[str, str, str], str] = {}
+MOST_CONVERTED = 100_000_000
+#: A long video takes minutes, which no send has.
+CONVERT_SECONDS = 300.0
+#: The engine asks again five minutes before the end.
+HANDLE_LIFE = timedelta(minutes=10)
+#: Servers of before 2025.6.2, and the free edition.
+NO_CONVERSION = re.compile(r"^Cannot POST|\bPlus\b")
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
 #: Groups on a page. A server without paging lists all of them at once.
 PAGE = 500
@@ -88,14 +117,20 @@ class WahaTransport(Gateway):
         return as_text(body.get("version")), as_text(body.get("engine"))
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
-        chat = {"session": self.values["session"], "chatId": await self._chat(address)}
+        chat: dict[str, Any] = {"session": self.values["session"], "chatId": await self._chat(address)}
         if part.media is None:
             return call("/api/sendText", chat | {"text": part.text})
-        kind, body = self.channel.sends_as(part.kind, part.text), chat | {"file": await self._file(part.media)}
+        kind, body = self.channel.sends_as(part.kind, part.text), chat
+        if kind in CONVERSIONS:
+            async with asyncio.timeout(self.timeout / 2):
+                converted = await self._converted(part.media, kind)
+            # The field is required. Servers that convert only while sending still do that.
+            body["convert"] = not converted
+            body["file"] = file_of(part.media, kind, converted) if converted else await self._file(part.media)
+        else:
+            body["file"] = await self._file(part.media)
         if kind != "audio":
             body["caption"] = part.text
-        if kind in ("video", "audio"):
-            body["convert"] = True  # required; a file in WhatsApp's format stays as it is
         return call(f"/api/{PATHS[kind]}", body)
 
     async def _chat(self, address: str) -> str:
@@ -130,6 +165,54 @@ class WahaTransport(Gateway):
         link = self.link(media)
         return file | ({"url": link} if link else {"data": await self.encoded(media)})
 
+    # -- videos and voice messages, converted once for all recipients -----------------------------------------
+
+    async def prepare(self, media: Media) -> Handle:
+        """Have a video or a voice message converted. Other files need nothing, because WAHA keeps no files.
+
+        The handle is only a note that it was done: the converted file stays in this process's memory. So the note is
+        short-lived, and another process converts the file itself.
+        """
+        if media.kind not in CONVERSIONS:
+            return Handle("")
+        try:
+            await self._converted(media, media.kind)
+        except Refused as refused:
+            raise UploadFailed(refused.reason) from refused
+        except FAILURES as error:
+            raise UploadFailed(NotSent(Kind.NETWORK, words_of(error))) from error
+        return Handle(media.kind, datetime.now(UTC) + HANDLE_LIFE)
+
+    async def _converted(self, media: Media, kind: str) -> str:
+        """Return the file in WhatsApp's format, in base64; "" where this server converts only while sending."""
+        key = (self.base, media.sha256, kind)
+        if key not in CONVERTED:
+            CONVERTED[key] = await self._convert(media, kind)
+            while len(CONVERTED) > 1 and sum(map(len, CONVERTED.values())) > MOST_CONVERTED:
+                CONVERTED.pop(next(iter(CONVERTED)))
+        return CONVERTED[key]
+
+    async def _convert(self, media: Media, kind: str) -> str:
+        conversion, link = CONVERSIONS[kind], self.link(media)
+        body = {"url": link} if link else {"data": await self.encoded(media)}
+        request = self._open().post(
+            f"{self.base}/api/{self.session}/media/convert/{conversion.name}",
+            json=body,
+            headers={"Accept": conversion.mime},
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=CONVERT_SECONDS),
+        )
+        async with request as response:
+            raw = await response.read()
+            answer = Answer(response.status, as_object(raw) if response.status >= 300 else {})
+        if answer.status in (200, 201) and raw:
+            return base64.b64encode(raw).decode()
+        if NO_CONVERSION.search(words(answer)):
+            return ""
+        if answer.status == 500:
+            raise Refused(NotSent(certain_kind(words(answer)) or Kind.UNKNOWN, words(answer) or "HTTP 500"))
+        raise Refused(refusal(answer))
+
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
 
@@ -161,6 +244,12 @@ class WahaTransport(Gateway):
         # NOWEB of 2024 answered an object by JID.
         items = body["items"] if "items" in body else list(body.values())
         return [group_of(item) for item in items if isinstance(item, dict)]
+
+
+def file_of(media: Media, kind: str, converted: str) -> dict[str, str]:
+    conversion = CONVERSIONS[kind]
+    name = f"{PurePosixPath(media.filename).stem}{conversion.suffix}"
+    return {"mimetype": conversion.mime, "filename": name, "data": converted}
 
 
 def contact_of(item: Any) -> Contact | None:
