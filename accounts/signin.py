@@ -60,6 +60,11 @@ async def listed_contacts(account: Account) -> list[Contact]:
     return await _ask(account, lambda transport: transport.contacts(), LIST_SECONDS)
 
 
+async def number_behind(account: Account, hidden: str) -> str:
+    """Return the number behind a hidden WhatsApp id, or "" where the provider does not know it; raises NoAnswer."""
+    return await _ask(account, lambda transport: transport.number_behind(hidden), SIGN_IN_SECONDS)
+
+
 async def _ask(account: Account, question: Callable[[Transport], Awaitable[T]], seconds: float) -> T:
     try:
         return await _answer(config_of(vars(account)), question, seconds)

@@ -216,6 +216,8 @@ class Channel:
     label: str
     transport: str = ""  # "module:Class", imported when an account first needs it
     webhook: str = ""  # "module:Class" of its accounts.channels.events.Webhook, where its provider calls us
+    #: What an operator must know to enter the webhook address at the provider; shown beside it.
+    webhook_hint: str = ""
     #: Operators' word for its recipients, singular and plural.
     noun: str = "group"
     nouns: str = "groups"
@@ -387,6 +389,11 @@ class Transport(abc.ABC):
     async def contacts(self) -> list[Contact]:
         """Return the people in the account's address book; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list contacts")
+
+    async def number_behind(self, hidden: str) -> str:
+        """Return the number of the person with a hidden WhatsApp id (…@lid) in the stored spelling; "" where the
+        provider does not know it. Raise CheckFailed where it could not be asked."""
+        return ""
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Close the connections."""

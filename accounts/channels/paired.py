@@ -33,6 +33,13 @@ PAIRED = Channel(
 )
 
 
+def version_warning(gateway: str, version: str, tested: str) -> str:
+    """Return a warning about a version outside the tested range ("2026", "2.3") as a further sentence, or ""."""
+    if not version or f"{version}.".startswith(f"{tested}."):
+        return ""
+    return f". Crier is tested with {gateway} {tested}; what version {version} answers may be misread."
+
+
 # -- ends of a session ------------------------------------------------------------------------------------
 
 

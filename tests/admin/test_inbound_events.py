@@ -85,6 +85,14 @@ def test_the_address_is_for_those_who_may_change_the_account(account, operator, 
     assert account.hook_token not in login(viewer).get(page).content.decode()
 
 
+def test_evolutions_global_webhook_is_warned_of_beside_the_address(account, operator):
+    Account.objects.filter(pk=account.pk).update(
+        channel="evolution", config={"url": "https://e.example", "instance": "a"}
+    )
+    page = reverse("admin:accounts_account_change", args=[account.pk])
+    assert "global webhook sends no headers" in login(operator).get(page).content.decode()
+
+
 def test_renewing_is_noted_without_the_address(account, operator):
     url = reverse("admin:accounts_account_do", args=[account.pk, "renew_hook"])
     old = account.hook_token

@@ -36,7 +36,17 @@ from fanout.engine.dispatcher import SEND_LIMIT
 from tests.channels.contract import TEXT, media
 from tests.gateways.fake_gateway import SECRETS, SETTINGS
 
-TOLD_APART = {"key", "label", "transport", "webhook", "fields", "providers", "defaults", "bridge_problem"}
+TOLD_APART = {
+    "key",
+    "label",
+    "transport",
+    "webhook",
+    "webhook_hint",
+    "fields",
+    "providers",
+    "defaults",
+    "bridge_problem",
+}
 PLAIN = Channel(key="pigeon", label="Pigeon")
 
 TIMEOUT = "number 0.05 to 3600, else 11.0, advanced"
@@ -168,7 +178,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         UNIPILE_SETTINGS,
     ),
     "waha": (
-        PAIRS | {"lists_contacts": True},
+        PAIRS | {"lists_contacts": True, "uploads": True, "uploads_by_kind": True},
         {
             "url": "url, required, destination",
             "session": "text, else default, destination",
@@ -304,9 +314,9 @@ def test_nothing_waits_longer_than_the_lane() -> None:
 @pytest.mark.parametrize(
     ("key", "kind", "text", "sent_as", "uploaded_as"),
     [
-        ("waha", "audio", "Listen", "document", ""),
-        ("waha", "audio", "", "audio", ""),
-        ("waha", "image", "Look", "image", ""),
+        ("waha", "audio", "Listen", "document", "document"),
+        ("waha", "audio", "", "audio", "audio"),
+        ("waha", "image", "Look", "image", "image"),
         ("wassenger", "audio", "Listen", "audio", ""),
         ("whatsapp", "audio", "Listen", "document", "document"),
         ("whatsapp", "image", "Look", "image", "image"),

@@ -61,7 +61,7 @@ class TestContract(TransportContract):
         return EvolutionRig(server)
 
     def test_check_names_the_number(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "Evolution instance acme +4917612345678"
+        assert use(rig, lambda transport: transport.check()) == "Evolution 2.3.7 instance acme +4917612345678"
 
     def test_groups_have_name_and_size(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -227,6 +227,59 @@ def test_an_instance_that_is_open_says_who_it_is(instances: Answer, words: str) 
 
     assert gateway.use(lambda transport: transport.check()) == words
     assert gateway.requests[1].query == {"instanceName": "my line"}
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.3.7", "Evolution 2.3.7 instance my line"),
+        ("2.3", "Evolution 2.3 instance my line"),
+        (
+            "2.4.0",
+            "Evolution 2.4.0 instance my line. Crier is tested with Evolution 2.3; what version 2.4.0 answers may be "
+            "misread.",
+        ),
+        (
+            "2.30.1",
+            "Evolution 2.30.1 instance my line. Crier is tested with Evolution 2.3; what version 2.30.1 answers may be "
+            "misread.",
+        ),
+        (None, "Evolution instance my line"),
+    ],
+)
+def test_the_version_is_told_and_compared(version: str | None, words: str) -> None:
+    welcome = Answer(
+        200, {"status": 200, "message": "Welcome to the Evolution API, it is working!", "version": version}
+    )
+    gateway = FakeGateway("evolution", {STATE: Answer(200, {"instance": {"state": "open"}}), "/": welcome})
+
+    assert gateway.use(lambda transport: transport.check()) == words
+
+
+@pytest.mark.parametrize(
+    ("host", "fetched"),
+    [
+        ("crier.example.org", True),
+        ("crier.example.org:8000", True),
+        ("192.168.1.5:8000", True),
+        ("[2001:db8::1]:8000", True),
+        ("xn--bcher-kva.xn--p1ai", True),
+        ("crier:8000", False),
+        ("localhost:8000", False),
+        ("crier_web.example.org", False),
+        ("crier.example.org.", False),
+        ("crier.l0cal", False),
+    ],
+)
+def test_a_link_that_its_validator_refuses_is_not_sent(host: str, fetched: bool, settings: Any) -> None:
+    part = Part("1:0", 0, "image", "Look", media=media())
+    link, content = f"http://{host}/f", base64.b64encode(CONTENT).decode()
+    gateway = FakeGateway("evolution", {STATE: Answer(200, {"instance": {"state": "open"}})})
+    settings.PUBLIC_URL = f"http://{host}"
+
+    assert requested(part, url=link)[1]["media"] == (link if fetched else content)
+    warned = "fetches no files from" in gateway.use(lambda transport: transport.check())
+    assert warned is not fetched
 
 
 def test_an_instance_that_is_not_open_says_so() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.paired import ENDINGS
 from tests.channels.hooks import WebhookContract
 
 PERSON = "4917612345678@s.whatsapp.net"
@@ -43,7 +44,12 @@ def connection(state: str, reason: int | None = None) -> dict[str, Any]:
 class TestWebhook(WebhookContract):
     channel = "evolution"
     account = AccountConfig(1, "evolution", "Line", "", {"instance": "acme"}, {"webhook_secret": "k3y"})
-    samples = (upsert(), update("READ"), update("ERROR"), connection("close", 401))
+    samples = (
+        upsert({"ephemeralMessage": {"message": {"interactiveResponseMessage": {"nativeFlowResponseMessage": {}}}}}),
+        update("READ"),
+        update("ERROR"),
+        connection("close", 401),
+    )
     future = (envelope("labels.edit", {"id": "x"}), update("HEARD"), connection("hibernating"))
     covers_body = False
 
@@ -222,11 +228,12 @@ class TestWebhook(WebhookContract):
         [
             ("open", 200, "active", "open:200", "The instance is open (200)."),
             ("open", 401, "active", "open:401", "The instance is open (401)."),
-            ("close", 406, "unpaired", "close:406", "The instance is close (406)."),
+            ("close", 406, "banned", "close:406", ENDINGS[406].words),
+            ("close", 428, "disconnected", "close:428", "The instance is close (428)."),
             ("close", None, "disconnected", "close:", "The instance is close."),
             ("close", "401", "disconnected", "close:401", "The instance is close (401)."),
         ],
-        ids=["open", "open in spite of it", "replaced", "no reason", "a reason in words"],
+        ids=["open", "open in spite of it", "banned", "lost", "no reason", "a reason in words"],
     )
     def test_a_connection_in_words(self, state: str, reason: Any, expected: str, key: str, words: str) -> None:
         assert self.one(connection(state, reason)) == ProviderEvent(

@@ -11,13 +11,29 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
+from accounts.channels.base import (
+    AccountConfig,
+    CheckFailed,
+    Contact,
+    Group,
+    Handle,
+    Kind,
+    Media,
+    NotSent,
+    Part,
+    Sent,
+    Unknown,
+    UploadFailed,
+)
 from accounts.channels.http import Answer
+from accounts.channels.sandbox.provider import CLOSED, SILENT
 from accounts.channels.settings import BadSetting
+from accounts.channels.waha import transport as waha_transport
 from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
-from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
+from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.fake_gateway import FakeGateway, items
 from tests.gateways.process import GatewayRig, GatewayServer, judge
+from tests.gateways.server import hidden_id
 
 
 class WahaRig(GatewayRig):
@@ -52,7 +68,25 @@ class TestContract(TransportContract):
         return WahaRig(server)
 
     def test_check_names_the_number(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "WAHA as Choir office +4917612345678"
+        assert use(rig, lambda transport: transport.check()) == "WAHA 2026.7.1 (GOWS) as Choir office +4917612345678"
+
+    def test_an_old_number_in_brazil_gets_it_by_its_id(self, rig: Rig) -> None:
+        rig.address = "+5531987654321"
+
+        assert isinstance(send(rig, TEXT, "m-1"), Sent)
+        assert [received.to for received in rig.received()] == ["+553187654321"]
+
+    def test_the_number_behind_a_hidden_id_is_told(self, rig: Rig) -> None:
+        assert use(rig, lambda transport: transport.number_behind(hidden_id("+4917612345678"))) == "+4917612345678"
+
+    def test_a_failed_upload_says_why(self, rig: Rig) -> None:
+        """Only videos and voice messages are prepared."""
+        rig.fail_upload()
+
+        with pytest.raises(UploadFailed) as caught:
+            use(rig, lambda transport: transport.prepare(replace(media(), kind="video")))
+        assert caught.value.reason.kind is Kind.CONTENT_REJECTED
+        assert caught.value.reason.detail
 
     def test_groups_have_name_and_size(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -104,9 +138,10 @@ SESSION = {"error": "no", "session": "acme", "status": "STARTING", "expected": [
         pytest.param(202, {"id": "3A"}, Unknown, id="some other 2xx"),
         pytest.param(403, {"message": "Forbidden"}, Kind.AUTH, id="forbidden"),
         pytest.param(429, {"message": "slow"}, Kind.RATE_LIMITED, id="a proxy's rate"),
-        pytest.param(500, exception("server returned error 401"), Kind.AUTH, id="logged out"),
-        pytest.param(500, exception("server returned error 403"), Kind.AUTH, id="not allowed"),
-        pytest.param(500, exception("server returned error 500"), Kind.UNAVAILABLE, id="WhatsApp's own 500"),
+        pytest.param(500, exception("server returned error 404"), Kind.RECIPIENT_GONE, id="gone"),
+        # Refusals of one message: a session that ends shows as 422.
+        pytest.param(500, exception("server returned error 401"), Kind.UNKNOWN, id="one message is refused"),
+        pytest.param(500, exception("server returned error 500"), Kind.UNKNOWN, id="WhatsApp's own 500"),
         pytest.param(
             500,
             exception("2 UNKNOWN: failed to send message node: websocket not connected"),
@@ -169,9 +204,20 @@ def test_the_echo_of_our_request_is_never_shown() -> None:
 # -- what is asked for ------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _nothing_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.CONVERTED", {})
+
+
 def requested(part: Part, address: str = "+4917612345678", url: str | None = None) -> tuple[str, dict[str, Any]]:
+    """The request, at a server that converts only while sending."""
     config = AccountConfig(1, "waha", "Line", "", {"url": "https://waha.example"}, {"api_key": "k"})
     transport = WahaTransport(replace(config, media_url=lambda media: url))
+
+    async def unable(media: Media, kind: str) -> str:
+        return ""
+
+    transport._convert = unable  # type: ignore[method-assign]
     made = asyncio.run(transport.message(address, part, "m-1"))
     return made.path, json.loads(made.content)
 
@@ -284,6 +330,35 @@ def test_a_session_that_works_says_who_it_is(me: Any, words: str) -> None:
     assert gateway.use(lambda transport: transport.check()) == words
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            {"version": "2026.7.1", "engine": "GOWS", "tier": "PLUS", "browser": None},
+            "WAHA 2026.7.1 (GOWS) as Choir office",
+        ),
+        ({"version": "2026.1"}, "WAHA 2026.1 as Choir office"),
+        (
+            {"version": "2025.12.3", "engine": "NOWEB"},
+            "WAHA 2025.12.3 (NOWEB) as Choir office. Crier is tested with WAHA 2026; what version 2025.12.3 answers "
+            "may be misread.",
+        ),
+        (
+            {"version": "2027.1.1"},
+            "WAHA 2027.1.1 as Choir office. Crier is tested with WAHA 2026; what version 2027.1.1 answers may be "
+            "misread.",
+        ),
+        ({"version": None, "engine": []}, "WAHA as Choir office"),
+    ],
+    ids=["whole", "no engine", "older", "newer", "odd"],
+)
+def test_the_version_is_told_and_compared(told: dict[str, Any], words: str) -> None:
+    session = Answer(200, {"status": "WORKING", "me": {"pushName": "Choir office"}})
+    gateway = FakeGateway("waha", {SESSION_PATH: session, "/api/server/version": Answer(200, told)})
+
+    assert gateway.use(lambda transport: transport.check()) == words
+
+
 def test_a_session_that_does_not_work_says_so() -> None:
     gateway = FakeGateway("waha", {SESSION_PATH: Answer(200, {"status": "SCAN_QR_CODE", "me": ME})})
 
@@ -339,11 +414,27 @@ def person(number: str, **more: Any) -> dict[str, Any]:
         (person("4917612345678", pushname="Annie"), Contact("+4917612345678", "Ann")),
         (person("4917612345678", isMyContact=False), None),
         (person("4917612345678", isMyContact="yes"), None),
+        # GOWS and NOWEB do not say who is in the address book: those have the name that is saved there.
+        ({"id": "4917612345678@c.us", "name": "Ann", "pushname": "Annie"}, Contact("+4917612345678", "Ann")),
+        ({"id": "4917612345678@c.us", "name": "", "pushname": "Annie"}, None),
+        ({"id": "4917612345678@c.us", "pushname": "Annie"}, None),
         (person("x", id="999@lid"), None),
         (person("x", id="120363025246125486@g.us"), None),
         (None, None),
     ],
-    ids=["whole", "their own name", "two names", "only seen", "odd", "hidden", "a group", "nothing"],
+    ids=[
+        "whole",
+        "their own name",
+        "two names",
+        "only seen",
+        "odd",
+        "GOWS",
+        "only seen by GOWS",
+        "only seen by NOWEB",
+        "hidden",
+        "a group",
+        "nothing",
+    ],
 )
 def test_who_is_in_the_address_book(item: Any, contact: Contact | None) -> None:
     assert contact_of(item) == contact
@@ -376,3 +467,200 @@ def test_an_address_book_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch)
 
     assert gateway.use(lambda transport: transport.contacts()) == []
     assert [request.query["offset"] for request in gateway.requests] == ["0", "25000"]
+
+
+# -- ids that differ from the number ----------------------------------------------------------------------
+
+EXISTS = "/api/contacts/check-exists"
+BRAZIL = "+5531987654321"
+
+
+def sent_to(
+    address: str, exists: Answer | list[Answer], times: int = 1, **config: Any
+) -> tuple[FakeGateway, list[Any]]:
+    """Send a text so many times; the outcomes."""
+    gateway = FakeGateway("waha", {EXISTS: exists, "/api/sendText": Answer(201, {"id": "3EB0"})})
+
+    async def send_all(transport: Any) -> list[Any]:
+        return [await transport.send(address, Part("1:0", 0, "text", "Hello"), f"m-{n}") for n in range(times)]
+
+    return gateway, gateway.use(send_all, **config)
+
+
+@pytest.mark.parametrize(
+    ("address", "chat"),
+    [
+        (BRAZIL, "553187654321@c.us"),
+        ("+541123456789", "5491123456789@c.us"),
+        ("+525512345678", "5215512345678@c.us"),
+        (BRAZIL, "104876543210987@lid"),
+    ],
+    ids=["Brazil", "Argentina", "Mexico", "hidden"],
+)
+def test_a_number_with_an_id_of_its_own_is_looked_up_once(address: str, chat: str) -> None:
+    gateway, outcomes = sent_to(address, Answer(200, {"numberExists": True, "chatId": chat}), times=2)
+
+    assert outcomes == [Sent("3EB0"), Sent("3EB0")]
+    assert gateway.paths == [EXISTS, "/api/sendText", "/api/sendText"]
+    assert gateway.requests[0].query == {"phone": address[1:], "session": "my line"}
+    assert {request.json()["chatId"] for request in gateway.requests[1:]} == {chat}
+
+
+def test_a_look_up_without_an_id_leaves_the_number() -> None:
+    gateway, outcomes = sent_to(BRAZIL, Answer(200, {"numberExists": True}))
+
+    assert outcomes == [Sent("3EB0")]
+    assert gateway.requests[1].json()["chatId"] == "5531987654321@c.us"
+
+
+@pytest.mark.parametrize("address", ["+4917612345678", "120363025246125486@g.us"])
+def test_other_chats_are_not_looked_up(address: str) -> None:
+    assert sent_to(address, Answer(200, {}))[0].paths == ["/api/sendText"]
+
+
+@pytest.mark.parametrize(
+    ("exists", "kind"),
+    [
+        (Answer(200, {"numberExists": False}), Kind.RECIPIENT_GONE),
+        (Answer(500, exception("rate-overlimit")), Kind.RATE_LIMITED),
+        (Answer(422, SESSION), Kind.UNAVAILABLE),
+        (Answer(401, {"message": "Unauthorized"}), Kind.AUTH),
+        (Answer(CLOSED, {}), Kind.NETWORK),
+        (Answer(SILENT, {}), Kind.NETWORK),
+    ],
+    ids=["not on WhatsApp", "too many", "not working", "key", "hung up", "silent"],
+)
+def test_a_look_up_that_fails_sends_nothing(exists: Answer, kind: Kind) -> None:
+    gateway, (outcome,) = sent_to(BRAZIL, exists, timeout=0.4)
+
+    judge(outcome, kind)
+    assert set(gateway.paths) == {EXISTS}
+
+
+LIDS = "/api/my%20line/lids/104876543210987@lid"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "told", "number"),
+    [
+        ("104876543210987@lid", {"lid": "104876543210987@lid", "pn": "4917612345678@c.us"}, "+4917612345678"),
+        ("104876543210987:3@lid", {"pn": "4917612345678@s.whatsapp.net"}, "+4917612345678"),
+        ("104876543210987@lid", {"lid": "104876543210987@lid", "pn": None}, ""),
+        ("104876543210987@lid", {"pn": "104876543210987@lid"}, ""),
+        ("104876543210987@lid", {"pn": "120363025246125486@g.us"}, ""),
+    ],
+    ids=["whole", "a device", "not known", "hidden again", "a group"],
+)
+def test_the_number_behind_a_hidden_id(hidden: str, told: dict[str, Any], number: str) -> None:
+    gateway = FakeGateway("waha", {LIDS: Answer(200, told)})
+
+    assert gateway.use(lambda transport: transport.number_behind(hidden)) == number
+    assert gateway.paths == [LIDS]
+
+
+@pytest.mark.parametrize(("answer", "kind"), [(Answer(422, SESSION), Kind.UNAVAILABLE), (Answer(404, {}), Kind.AUTH)])
+def test_a_hidden_id_that_could_not_be_asked_for_is_trouble(answer: Answer, kind: Kind) -> None:
+    gateway = FakeGateway("waha", {LIDS: answer})
+
+    with pytest.raises(CheckFailed) as caught:
+        gateway.use(lambda transport: transport.number_behind("104876543210987@lid"))
+    assert caught.value.kind is kind
+
+
+def test_only_hidden_ids_are_asked_for() -> None:
+    gateway = FakeGateway("waha", {})
+
+    assert gateway.use(lambda transport: transport.number_behind("4917612345678@c.us")) == ""
+    assert gateway.requests == []
+
+
+# -- conversion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "send", "file"),
+    [
+        ("video", "video", "sendVideo", {"mimetype": "video/mp4", "filename": "poster.mp4"}),
+        ("audio", "voice", "sendVoice", {"mimetype": "audio/ogg; codecs=opus", "filename": "poster.ogg"}),
+    ],
+)
+def test_a_file_is_converted_once_for_all_recipients(kind: str, path: str, send: str, file: dict[str, str]) -> None:
+    convert, small = f"/api/my%20line/media/convert/{path}", b"smaller"
+    raw: Any = small
+    gateway = FakeGateway("waha", {convert: Answer(201, raw), f"/api/{send}": Answer(201, {"id": "3EB0"})})
+    part = Part("1:0", 0, kind, media=replace(media(), kind=kind))
+
+    async def prepare_and_send(transport: Any) -> list[Any]:
+        handle = await transport.prepare(part.media)
+        assert handle.expires_at is not None
+        return [await transport.send("1203@g.us", replace(part, handle=handle.value), f"m-{n}") for n in range(3)]
+
+    assert gateway.use(prepare_and_send) == [Sent("3EB0")] * 3
+    assert gateway.paths == [convert, *[f"/api/{send}"] * 3]
+    assert gateway.requests[0].json() == {"data": base64.b64encode(CONTENT).decode()}
+    body = gateway.requests[1].json()
+    assert body["convert"] is False
+    assert body["file"] == file | {"data": base64.b64encode(small).decode()}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(500, exception("ffmpeg exited with code 1: Invalid data found")), Kind.UNKNOWN),
+        (Answer(422, SESSION), Kind.UNAVAILABLE),
+        (Answer(CLOSED, {}), Kind.NETWORK),
+        (Answer(200, b""), Kind.UNAVAILABLE),  # type: ignore[arg-type]
+    ],
+    ids=["not a video", "not working", "hung up", "empty"],
+)
+def test_a_conversion_that_fails_says_why_and_sends_nothing(answer: Answer, kind: Kind) -> None:
+    video = replace(media(), kind="video")
+    gateway = FakeGateway("waha", {"/api/my%20line/media/convert/video": answer})
+
+    with pytest.raises(UploadFailed) as caught:
+        gateway.use(lambda transport: transport.prepare(video))
+    assert caught.value.reason.kind is kind
+    judge(gateway.use(lambda transport: transport.send("1203@g.us", Part("1:0", 0, "video", media=video), "m-1")), kind)
+    assert not any(path.startswith("/api/send") for path in gateway.paths)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(404, {"message": "Cannot POST /api/my line/media/convert/video", "statusCode": 404}),
+        Answer(422, {"message": "The feature is available only in Plus version"}),
+    ],
+    ids=["older", "the free edition"],
+)
+def test_a_server_that_does_not_convert_beforehand_does_it_while_sending(answer: Answer) -> None:
+    convert = "/api/my%20line/media/convert/video"
+    gateway = FakeGateway("waha", {convert: answer, "/api/sendVideo": Answer(201, {"id": "3EB0"})})
+    part = Part("1:0", 0, "video", media=media())
+
+    async def twice(transport: Any) -> list[Any]:
+        return [await transport.send("1203@g.us", part, f"m-{n}") for n in range(2)]
+
+    assert gateway.use(twice) == [Sent("3EB0")] * 2
+    assert gateway.paths == [convert, "/api/sendVideo", "/api/sendVideo"]
+    assert gateway.requests[1].json()["convert"] is True
+
+
+def test_a_picture_needs_no_preparation() -> None:
+    gateway = FakeGateway("waha", {})
+
+    assert gateway.use(lambda transport: transport.prepare(media())) == Handle("")
+    assert gateway.requests == []
+
+
+def test_old_conversions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.MOST_CONVERTED", 10)
+    raw: Any = b"12345"
+    gateway = FakeGateway("waha", {"/api/my%20line/media/convert/video": Answer(201, raw)})
+
+    async def prepare_all(transport: Any) -> None:
+        for sha in ("a", "b", "b"):
+            await transport.prepare(replace(media(), kind="video", sha256=sha))
+
+    gateway.use(prepare_all)
+    assert len(gateway.requests) == 2
+    assert [sha for _, sha, _ in waha_transport.CONVERTED] == ["b"]

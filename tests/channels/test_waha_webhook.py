@@ -47,7 +47,13 @@ def status(name: str, at: int = 1_780_000_000_000) -> dict[str, Any]:
 class TestWebhook(WebhookContract):
     channel = "waha"
     account = AccountConfig(1, "waha", "Line", "", {"session": "acme"}, {"hmac_key": "k3y"})
-    samples = (message(), ack(2), ack(3), ack(-1), status("FAILED"))
+    samples = (
+        message(_data={"type": "chat", "message": {"ephemeralMessage": {"message": {"conversation": "hi"}}}}),
+        ack(2),
+        ack(3),
+        ack(-1, error={"code": "463", "blocked": True, "until": "2026-05-29T00:26:40.123Z"}),
+        status("FAILED"),
+    )
     future = (envelope("poll.vote", {"id": "x"}), ack(9), status("HIBERNATING"))
 
     def headers(self, body: bytes) -> dict[str, str]:
@@ -150,6 +156,14 @@ class TestWebhook(WebhookContract):
 
         assert event.detail == {"kind": "unknown"}
         assert "refused" in event.text
+
+    def test_a_late_refusal_says_how_long_new_chats_are_blocked(self) -> None:
+        event = self.one(ack(-1, error={"code": "463", "blocked": True, "until": "2026-05-29T00:26:40.123Z"}))
+
+        assert event.text == (
+            "WhatsApp refused the message after the gateway had accepted it (error 463): this number may not begin new "
+            "chats until 2026-05-29 00:26 UTC."
+        )
 
     def test_receipts_of_a_groups_members_count_once(self) -> None:
         chat = {"from": "120363025246125486@g.us"}

@@ -1,9 +1,14 @@
-"""Evolution API v2 as its code describes it."""
+"""Evolution API v2 as its code describes it.
+
+Answers and reports: whatsapp.baileys.service.ts of evolution-api. Where each shape comes from is in
+tests/gateways/captures/evolution.py, which tests them one by one.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -31,6 +36,12 @@ class Evolution(Dialect):
         "rate_limited": (429, '{"message":"%s"}'),
     }
 
+    async def front_page(self, request: web.BaseRequest) -> web.Response:
+        """Evolution welcomes programs here with its version; people see what the gateway got."""
+        if "apikey" not in request.headers:
+            return await super().front_page(request)
+        return web.json_response({"status": 200, "message": "Welcome to the Evolution API", "version": "2.3.7"})
+
     async def reply(self, request: web.BaseRequest, path: str) -> Answer:
         key, (_, room, verb, *rest) = request.headers.get("apikey"), path.split("/")
         if room == "instance":
@@ -44,6 +55,9 @@ class Evolution(Dialect):
         return await self.deliver(rest[0], to, kind, text, None, request.headers["X-Request-Id"], key)
 
     def read(self, verb: str, body: dict[str, Any]) -> tuple[str, str]:
+        if (link := body.get("media", "")).startswith("http") and "." not in str(urlsplit(link).hostname):
+            message = ["Owned media must be a url or base64"]
+            raise Malformed(400, {"status": 400, "error": "Bad Request", "response": {"message": message}})
         if verb == "sendText" and "text" in body:
             return "text", body["text"]
         if verb == "sendMedia" and body.get("media") and body.get("fileName"):
@@ -74,16 +88,33 @@ class Evolution(Dialect):
         """`hidden`: the field of the message's key that has the number; any other word for none."""
         number = f"{line['to'].removeprefix('+')}@s.whatsapp.net"
         names = {"remoteJid": hidden_id(line["to"]), hidden: number} if hidden else {"remoteJid": number}
+        return self.upserted(line, names, {"conversation": text}, key)
+
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        chat = f"{line['to'].removeprefix('+')}@s.whatsapp.net"
+        ours = {"remoteJid": chat, "fromMe": True, "id": line["provider_id"]}
+        return self.upserted(line, {"remoteJid": chat}, {"reactionMessage": {"key": ours, "text": emoji}}, key)
+
+    def late_refusal(self, line: Line, key: str) -> Hooked:
+        """WhatsApp's code stays in the server's log."""
+        chat = f"{line['to'].removeprefix('+')}@s.whatsapp.net"
+        data = {"keyId": line["provider_id"], "remoteJid": chat, "fromMe": True, "status": "ERROR", "messageId": "row"}
+        return self.hooked(line, "messages.update", data, key)
+
+    def upserted(self, line: Line, names: dict[str, str], message: dict[str, Any], key: str) -> Hooked:
         data = {
             "key": {**names, "fromMe": False, "id": f"3EB0{line['provider_id']}"},
             "pushName": "Ana",
             "status": "DELIVERY_ACK",
-            "message": {"conversation": text},
-            "messageType": "conversation",
+            "message": message,
+            "messageType": next(iter(message)),
             "messageTimestamp": int(self.provider.now()),
         }
+        return self.hooked(line, "messages.upsert", data, key)
+
+    def hooked(self, line: Line, event: str, data: dict[str, Any], key: str) -> Hooked:
         # The number at the end is the instance's own.
-        envelope = {"event": "messages.upsert", "instance": line["account"], "data": data, "sender": "4930@c.us"}
+        envelope = {"event": event, "instance": line["account"], "data": data, "sender": "4930@c.us"}
         return Hooked({"X-Crier-Token": key}, json.dumps(envelope).encode())
 
 

@@ -40,9 +40,21 @@ class GatewayServer(SandboxServer):
     def answer(self, number: str, text: str, hidden: str = "") -> int:
         """Report that a person answers the last message to this number; returns the webhook's status. `hidden` says how
         the report names the person (`Dialect.incoming`)."""
+        return self._report(number, kind="reply", text=text, hidden=hidden)
+
+    def react(self, number: str, emoji: str) -> int:
+        """Report that a person reacts to the last message to this number; returns the webhook's status."""
+        return self._report(number, kind="reaction", text=emoji)
+
+    def refuse_late(self, number: str) -> int:
+        """Report that WhatsApp refuses the last message to this number, which the gateway has accepted; returns the
+        webhook's status."""
+        return self._report(number, kind="refusal")
+
+    def _report(self, number: str, **form: str) -> int:
         message = [line for line in self.book().lines() if line.get("to") == number and "provider_id" in line][-1]
-        form = urlencode({"message": message["provider_id"], "text": text, "hidden": hidden}).encode()
-        with urlopen(Request(f"{self.url}/report", form, method="POST"), timeout=30) as response:
+        body = urlencode({"message": message["provider_id"], **form}).encode()
+        with urlopen(Request(f"{self.url}/report", body, method="POST"), timeout=30) as response:
             status: int = json.load(response)["status"]
         return status
 

@@ -61,6 +61,11 @@ def hidden_id(number: str) -> str:
     return f"{10**14 + int(number.removeprefix('+'))}@lid"
 
 
+def number_behind(hidden: str) -> str:
+    """The digits of the number of the person with this hidden id."""
+    return str(int(hidden.partition("@")[0]) - 10**14)
+
+
 class Dialect(App, abc.ABC):
     """One gateway's way to speak."""
 
@@ -96,14 +101,28 @@ class Dialect(App, abc.ABC):
         """
         raise Malformed(404, NOT_SCRIPTED)
 
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        """What the gateway reports when that person reacts to the message, which is not an answer."""
+        raise Malformed(404, NOT_SCRIPTED)
+
+    def late_refusal(self, line: Line, key: str) -> Hooked:
+        """What the gateway reports when WhatsApp refuses a message of the book that the gateway has accepted."""
+        raise Malformed(404, NOT_SCRIPTED)
+
     async def report(self, request: web.BaseRequest) -> web.Response:
-        """The recipient of the form's message answers it with its text; returns what the webhook said to that."""
+        """Something happens to the form's message: its recipient answers it with the form's text or reacts to it, or
+        WhatsApp refuses it. Returns what the webhook said to the report of it."""
         form = {name: str(value) for name, value in (await request.post()).items()}
-        if form.get("kind", "reply") != "reply":
-            raise Malformed(404, NOT_SCRIPTED)
         line = next(line for line in self.provider.latest if line["provider_id"] == form["message"])
-        hook = self.provider.hooks[line["account"]]
-        told = self.incoming(line, form["text"], form.get("hidden", ""), hook.key)
+        hook, kind = self.provider.hooks[line["account"]], form.get("kind", "reply")
+        if kind == "reply":
+            told = self.incoming(line, form["text"], form.get("hidden", ""), hook.key)
+        elif kind == "reaction":
+            told = self.reaction(line, form["text"], hook.key)
+        elif kind == "refusal":
+            told = self.late_refusal(line, hook.key)
+        else:
+            raise Malformed(404, NOT_SCRIPTED)
         async with self.reporter.session.post(hook.url, data=told.body, headers=told.headers) as response:
             return web.json_response({"status": response.status})
 

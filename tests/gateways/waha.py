@@ -1,17 +1,22 @@
-"""WAHA's API as its documentation and its code describe it."""
+"""WAHA's API as its documentation and its code describe it.
+
+Calls, their bodies and webhooks: waha.devlike.pro/docs/how-to (send-messages, events, contacts). Errors: its
+AllExceptionsFilter.ts and the threads named in tests/gateways/captures/waha.py, where each shape is tested by itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
+import re
 from typing import Any
 
 from aiohttp import web
 
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line
-from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id
+from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id, number_behind
 
 KINDS = {
     "/api/sendText": "text",
@@ -21,6 +26,10 @@ KINDS = {
     "/api/sendFile": "document",
 }
 EXCEPTION = '{"statusCode":500,"exception":{"message":"%s","code":2},"request":{"body":"echo"},"version":{}}'
+#: Ids of older numbers in Brazil lack the digit that was added to all of them later.
+NINTH_DIGIT, OLD_ID = re.compile(r"(55[1-9][0-9])9([0-9]{8})(?![0-9])"), r"\1\2"
+NUMBER = "{}@s.whatsapp.net"
+LID = re.compile(r"/api/[^/]+/lids/([0-9]+@lid)")
 
 
 class Waha(Dialect):
@@ -41,15 +50,26 @@ class Waha(Dialect):
         key = request.headers.get("X-Api-Key")
         if path.startswith("/api/sessions/"):
             return await self.session(path.rpartition("/")[2], key)
+        if path == "/api/server/version":
+            return Answer(200, {"version": "2026.7.1", "engine": "GOWS", "tier": "PLUS", "browser": None})
+        if path == "/api/contacts/check-exists":
+            number = request.query["phone"]
+            return Answer(200, {"numberExists": True, "chatId": f"{NINTH_DIGIT.sub(OLD_ID, number)}@c.us"})
+        if hidden := LID.fullmatch(path):
+            return Answer(200, {"lid": hidden[1], "pn": f"{number_behind(hidden[1])}@c.us"})
         if path == "/api/contacts/all":
             return self.contacts(request)
         if path.endswith("/groups"):
             return self.groups(request)
+        if path.rpartition("/")[0].endswith("/media/convert"):
+            return await self.converted(path.split("/")[2], await request.read(), key)
         if path not in KINDS:
             return Answer(404, {"message": f"Cannot {request.method} {path}", "statusCode": 404})
         body = json.loads(await request.read())
         kind = KINDS[path]
         self.check_file(kind, body)
+        if NINTH_DIGIT.match(body["chatId"]):
+            return Answer(500, json.loads(EXCEPTION.replace("%s", "2 UNKNOWN: no LID found for 5531 from server")))
         text = body.get("text") or body.get("caption") or ""
         to = as_stored(body["chatId"])
         return await self.deliver(body["session"], to, kind, text, None, request.headers["X-Request-Id"], key)
@@ -68,6 +88,11 @@ class Waha(Dialect):
         me = {"id": "4917612345678@c.us", "pushName": "Choir office"}
         return Answer(200, {"name": name, "status": "WORKING", "me": me})
 
+    async def converted(self, session: str, body: bytes, key: str | None) -> Answer:
+        """As JSON; to programs that do not ask for that, WAHA gives the bytes."""
+        answer = await self.provider.upload(session, hashlib.sha256(body).hexdigest(), len(body), key)
+        return Answer(201, {"mimetype": "video/mp4", "data": "AAAA"}) if answer.status == 200 else self.refused(answer)
+
     def groups(self, request: web.BaseRequest) -> Answer:
         first = int(request.query.get("offset", "0"))
         page = GROUPS[first : first + int(request.query["limit"])]
@@ -75,25 +100,53 @@ class Waha(Dialect):
         return Answer(200, items)
 
     def contacts(self, request: web.BaseRequest) -> Answer:
-        """Everybody it has seen; only one of three is in the address book."""
+        """Everybody whom GOWS has seen; only one of three is in the address book, and has a name there."""
         people: Any = [
-            {"id": f"4917612345{n}@c.us", "name": f"Person {n}", "pushname": "x", "isMyContact": n % 3 == 0}
+            {"id": f"4917612345{n}@c.us", "name": f"Person {n}" if n % 3 == 0 else "", "pushname": f"Nick {n}"}
             for n in range(100, 112)
         ]
-        lists: Any = [{"id": "999@lid", "isMyContact": True}, {"id": "1203@g.us", "isMyContact": True}]
+        lists: Any = [{"id": "999@lid", "name": "Hidden"}, {"id": "1203@g.us", "name": "Choir"}]
         return Answer(200, people + lists if request.query["offset"] == "0" else [])
 
     def accepted(self, provider_id: str, to: str) -> Answer:
         return Answer(201, {"id": f"true_{to}_{provider_id}", "_data": {"Info": {"ID": provider_id}}})
 
     def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
-        number, ident = line["to"].removeprefix("+"), f"3EB0{line['provider_id']}"
-        chat = hidden_id(number) if hidden else f"{number}@c.us"
-        payload = {"id": f"false_{chat}_{ident}", "from": chat, "fromMe": False, "to": None, "participant": None}
-        payload |= {"timestamp": int(self.provider.now()), "body": text, "hasMedia": False, "replyTo": None}
-        payload["_data"] = DATA_OF_ENGINE[hidden](chat, f"{number}@s.whatsapp.net", ident)
-        envelope = {"id": f"evt_{ident}", "event": "message", "session": line["account"], "payload": payload}
-        body = json.dumps(envelope).encode()
+        chat, payload = self.written(line, hidden_id(line["to"]) if hidden else "")
+        number, ident = NUMBER.format(digits(line["to"])), f"3EB0{line['provider_id']}"
+        payload |= {"body": text, "_data": DATA_OF_ENGINE[hidden](chat, number, ident)}
+        return self.hooked(line, "message", payload, key)
+
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        """As older versions of NOWEB pass it on, among the messages; newer ones only as message.reaction."""
+        chat, payload = self.written(line, "")
+        ours = {"remoteJid": chat, "fromMe": True, "id": line["provider_id"]}
+        content = {"reactionMessage": {"key": ours, "text": emoji, "senderTimestampMs": "1780000000000"}}
+        payload |= {"body": None, "_data": {"key": {"remoteJid": chat, "fromMe": False}, "message": content}}
+        return self.hooked(line, "message", payload, key)
+
+    def late_refusal(self, line: Line, key: str) -> Hooked:
+        """As newer versions of NOWEB report it; others without the error."""
+        chat = f"{digits(line['to'])}@c.us"
+        payload = {
+            "id": f"true_{chat}_{line['provider_id']}",
+            "from": chat,
+            "fromMe": True,
+            "ack": -1,
+            "ackName": "ERROR",
+        }
+        payload["error"] = {"code": "463", "blocked": True, "reason": "account_restricted", "until": None}
+        return self.hooked(line, "message.ack", payload, key)
+
+    def written(self, line: Line, hidden: str) -> tuple[str, dict[str, Any]]:
+        """The chat, and what every message in it has."""
+        chat = hidden or f"{digits(line['to'])}@c.us"
+        payload = {"id": f"false_{chat}_3EB0{line['provider_id']}", "from": chat, "fromMe": False, "to": None}
+        return chat, payload | {"participant": None, "timestamp": int(self.provider.now()), "replyTo": None}
+
+    def hooked(self, line: Line, event: str, payload: dict[str, Any], key: str) -> Hooked:
+        envelope = {"id": f"evt_{line['provider_id']}", "event": event, "session": line["account"], "payload": payload}
+        body = json.dumps(envelope | {"timestamp": int(self.provider.now() * 1000)}).encode()
         return Hooked({"X-Webhook-Hmac": hmac.new(key.encode(), body, hashlib.sha512).hexdigest()}, body)
 
 
@@ -120,6 +173,10 @@ DATA_OF_ENGINE: dict[str, Any] = {
     },
     "WEBJS": lambda chat, number, ident: {"id": {"fromMe": False, "remote": chat, "id": ident}, "from": chat},
 }
+
+
+def digits(address: str) -> str:
+    return address.removeprefix("+")
 
 
 def as_stored(chat: str) -> str:

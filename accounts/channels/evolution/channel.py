@@ -13,6 +13,10 @@ CHANNEL = replace(
     label="Evolution API",
     transport="accounts.channels.evolution.transport:EvolutionTransport",
     webhook="accounts.channels.evolution.webhook:EvolutionWebhook",
+    webhook_hint=(
+        "Set it as the instance's own webhook (/webhook/set), with the header X-Crier-Token. Evolution's "
+        "global webhook sends no headers, so its reports are refused."
+    ),
     fields=(
         Field(
             name="url",

@@ -7,15 +7,21 @@ message may have gone out. A 500 comes from its work before that: looking the nu
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from accounts.channels.base import CheckFailed, Group, Kind, NotSent, Outcome, Part, Sent, Unknown
+from django.conf import settings
+
+from accounts.channels.base import CheckFailed, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.evolution.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.paired import address_of, chat_id
+from accounts.channels.paired import address_of, chat_id, version_warning
+
+#: The versions whose answers are in tests/gateways/captures/evolution.py.
+TESTED = "2.3"
 
 
 class EvolutionTransport(Gateway):
@@ -34,7 +40,10 @@ class EvolutionTransport(Gateway):
         state = dig(answer.body, "instance", "state")
         if state != "open":
             raise CheckFailed(Kind.UNAVAILABLE, f"The instance “{self.values['instance']}” is {state}, not open.")
-        return f"Evolution instance {self.values['instance']} {await self._number()}".strip()
+        number, version = await self._number(), await self._version()
+        product = f"Evolution {version}".strip()
+        who = f"{product} instance {self.values['instance']} {number}".strip()
+        return who + version_warning("Evolution", version, TESTED) + link_warning(settings.PUBLIC_URL)
 
     async def _number(self) -> str:
         """Return the paired number, or "" where this server does not say it."""
@@ -44,6 +53,16 @@ class EvolutionTransport(Gateway):
             return ""
         owners = [address_of(dig(item, "ownerJid")) for item in answer.body.get("items", [])]
         return next(filter(None, owners), "")
+
+    async def _version(self) -> str:
+        try:
+            return as_text((await self.ask("/")).body.get("version"))
+        except CheckFailed:
+            return ""
+
+    def link(self, media: Media) -> str | None:
+        link = super().link(media)
+        return link if link and is_fetched(link) else None
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
         number = chat_id(address, "")
@@ -75,6 +94,38 @@ class EvolutionTransport(Gateway):
         return [group_of(item) for item in answer.body.get("items", []) if isinstance(item, dict)]
 
 
+# -- links to files ---------------------------------------------------------------------------------------
+
+
+#: A full domain name, as the validator of Evolution (class-validator's isURL) wants it; it also takes IP addresses.
+DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:[a-z]{2,}|xn[a-z0-9-]{2,})", re.IGNORECASE)
+
+
+def is_fetched(link: str) -> bool:
+    """Return whether Evolution would fetch the link. It takes one with a bare host name for broken base64."""
+    host = urlsplit(link).hostname or ""
+    return bool(DOMAIN.fullmatch(host)) or is_ip(host)
+
+
+def is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def link_warning(public_url: str) -> str:
+    """Return a warning about an address of ours that Evolution does not accept, as a further sentence, or ""."""
+    if not public_url or is_fetched(public_url):
+        return ""
+    host = urlsplit(public_url).hostname
+    return (
+        f". Evolution fetches no files from “{host}”, which is not a full domain name: they travel inside each message "
+        "until PUBLIC_URL has one."
+    )
+
+
 def group_of(item: dict[str, Any]) -> Group:
     size, announce = item.get("size"), item.get("announce") is True
     return Group(
@@ -98,6 +149,10 @@ KIND_OF_STATUS = {
 EXCEPTION = re.compile(r"\s*(?:[\w.$]*(?:Error|Exception)\b|\[object )")
 #: How the look-up of a number fails, which comes before the send.
 KIND_OF_LOOKUP = {"Connection Closed": Kind.UNAVAILABLE, "rate-overlimit": Kind.RATE_LIMITED}
+#: The only exception inside the `try` that is certain: WhatsApp's answer to a question that is asked before the send.
+TOO_MANY_QUESTIONS = "Error: rate-overlimit"
+#: How a 500 begins where WhatsApp did not take a file, which says nothing about the file.
+UPLOAD_FAILED = re.compile(r"(?:Error: )?(?:Timed Out|Media upload failed on all hosts)")
 
 
 def outcome_of(answer: Answer, with_file: bool) -> Outcome:
@@ -106,6 +161,8 @@ def outcome_of(answer: Answer, with_file: bool) -> Outcome:
         return Sent(message) if message else Unknown("accepted without an id")
     if answer.status == 500:
         return failed_before_sending(answer, with_file)
+    if answer.status == 400 and words(answer) == TOO_MANY_QUESTIONS:
+        return NotSent(Kind.RATE_LIMITED, detail(answer))
     if answer.status not in KIND_OF_STATUS or in_sending(answer):
         return Unknown(detail(answer))
     return refusal(answer)
@@ -121,9 +178,10 @@ def failed_before_sending(answer: Answer, with_file: bool) -> Outcome:
     for words_of_lookup, kind in KIND_OF_LOOKUP.items():
         if words_of_lookup in words(answer):
             return NotSent(kind, detail(answer))
-    if with_file and entries(answer):
-        return NotSent(Kind.CONTENT_REJECTED, detail(answer))
-    return Unknown(detail(answer))
+    if not with_file or not entries(answer):
+        return Unknown(detail(answer))
+    uploading = any(UPLOAD_FAILED.match(text) for text in texts(answer))
+    return NotSent(Kind.NETWORK if uploading else Kind.CONTENT_REJECTED, detail(answer))
 
 
 def refusal(answer: Answer) -> NotSent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
+from accounts.channels.contents import content_of, is_reply, quoted_in, text_of
 from accounts.channels.events import (
     CRIER_HEADER,
     EventKind,
@@ -21,7 +22,7 @@ from accounts.channels.events import (
     same_secret,
 )
 from accounts.channels.http import as_text, dig
-from accounts.channels.paired import DEVICES, address_of, is_group, number_of
+from accounts.channels.paired import DEVICES, ENDINGS, address_of, is_group, number_of
 
 KIND_OF_STATUS = {
     "ERROR": EventKind.BOUNCE,
@@ -35,21 +36,6 @@ STATES = {
     "close": SessionState.DISCONNECTED,
     "refused": SessionState.UNPAIRED,  # the code was not scanned
 }
-#: why a connection was closed for good
-REASONS = {
-    401: SessionState.UNPAIRED,
-    402: SessionState.BANNED,
-    403: SessionState.BANNED,
-    406: SessionState.UNPAIRED,
-}
-#: where a message has its text, by its type
-TEXTS = (
-    ("conversation",),
-    ("extendedTextMessage", "text"),
-    ("imageMessage", "caption"),
-    ("videoMessage", "caption"),
-    ("documentMessage", "caption"),
-)
 
 
 class EvolutionWebhook(Webhook):
@@ -74,33 +60,32 @@ def nothing(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     message, chat = as_text(dig(data, "key", "id")), dig(data, "key", "remoteJid")
-    if not message or dig(data, "key", "fromMe") is not False:
+    content = content_of(data.get("message"))
+    if not message or dig(data, "key", "fromMe") is not False or not is_reply(content):
         return None
-    texts = [as_text(dig(data, "message", *place)) for place in TEXTS]
+    address = sender(data)
     return ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
         at=moment(data.get("messageTimestamp")),
-        address=sender(data),
+        address=address,
         group=address_of(chat) if is_group(chat) else "",
-        provider_id=quoted(data),
-        text=next(filter(None, texts), ""),
-        detail={"seen_as": as_text(data.get("pushName"))},
+        # Newer versions name the quoted message beside the content, all of them inside it.
+        provider_id=as_text(dig(data, "contextInfo", "stanzaId")) or quoted_in(content),
+        text=text_of(content),
+        detail={"seen_as": as_text(data.get("pushName"))} | ({} if address else {"jid": as_text(jid_of_sender(data))}),
     )
 
 
-def quoted(data: dict[str, Any]) -> str:
-    """Return the message that it quotes. Newer versions name it beside the message, all of them inside it."""
-    inside = (("message", kind, "contextInfo") for kind, *_ in TEXTS[1:])
-    places = (dig(data, *place, "stanzaId") for place in (("contextInfo",), *inside))
-    return next((as_text(ident) for ident in places if ident), "")
+def jid_of_sender(data: dict[str, Any]) -> Any:
+    return dig(data, "key", "participant" if is_group(dig(data, "key", "remoteJid")) else "remoteJid")
 
 
 def sender(data: dict[str, Any]) -> str:
     """Return the sender's number. Where the id is hidden, versions name the number in different places beside it."""
     in_group = is_group(dig(data, "key", "remoteJid"))
-    names = ("participant", "participantAlt", "participantPn") if in_group else ("remoteJid", "remoteJidAlt")
-    return number_of(*(dig(data, "key", name) for name in (*names, "senderPn")))
+    names = ("participantAlt", "participantPn") if in_group else ("remoteJidAlt",)
+    return number_of(jid_of_sender(data), *(dig(data, "key", name) for name in (*names, "senderPn")))
 
 
 def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
@@ -127,13 +112,12 @@ def connection(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
     state = STATES.get(name)
     if state is None:
         return None
-    if name == "close" and isinstance(reason, int):
-        state = REASONS.get(reason, state)
+    ending = ENDINGS.get(reason) if name == "close" and isinstance(reason, int) else None
     return ProviderEvent(
         key=f"connection:{name}:{as_text(reason)}:{as_text(body.get('date_time'))}",
         kind=EventKind.SESSION,
-        text=f"The instance is {name}" + (f" ({reason})." if reason else "."),
-        detail={"state": state.value},
+        text=ending.words if ending else f"The instance is {name}" + (f" ({reason})." if reason else "."),
+        detail={"state": (ending.state if ending else state).value},
     )
 
 

@@ -17,6 +17,8 @@ CHANNEL = replace(
     transport="accounts.channels.waha.transport:WahaTransport",
     webhook="accounts.channels.waha.webhook:WahaWebhook",
     lists_contacts=True,
+    uploads=True,
+    uploads_by_kind=True,
     fields=(
         Field(
             name="url",

@@ -1,23 +1,81 @@
 """Transport of WAHA over its HTTP API, and the meaning of its answers.
 
-The gateway has no media handles and no idempotency key. It answers 201, or 500 for nearly everything else: the reason
+The gateway has no media handles and no idempotency key. Videos and voice messages are converted once, before the first
+send (`prepare`): conversion takes longer than a send may. It answers 201, or 500 for nearly everything else: the reason
 is in `exception.message`, in the words of the WhatsApp library behind it. The body of a 500 repeats our request, so
 only that message is ever shown.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import re
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
-from accounts.channels.gateway import Call, Gateway, call
-from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.paired import address_of, chat_id, is_group
-from accounts.channels.waha.channel import CHANNEL
+import aiohttp
 
+from accounts.channels.base import (
+    AccountConfig,
+    CheckFailed,
+    Contact,
+    Group,
+    Handle,
+    Kind,
+    Media,
+    NotSent,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    Unknown,
+    UploadFailed,
+)
+from accounts.channels.gateway import Call, Gateway, call
+from accounts.channels.http import FAILURES, Answer, as_number, as_object, as_text, dig, words_of
+from accounts.channels.paired import (
+    HIDDEN,
+    address_of,
+    chat_id,
+    digits,
+    is_group,
+    is_hidden,
+    number_of,
+    version_warning,
+)
+from accounts.channels.waha.channel import CHANNEL
+from accounts.channels.whatsapp.bridge.conditions import outcome_of_error
+
+#: The versions whose answers are in tests/gateways/captures/waha.py.
+TESTED = "2026"
 PERSON_SUFFIX = "@c.us"
+#: Brazil, Argentina and Mexico: WhatsApp's id may have a digit more or less than the number, and WAHA warns that a
+#: message to the number itself may fail.
+IDS_DIFFER = ("+55", "+54", "+52")
+
+
+class Conversion(NamedTuple):
+    name: str  # in the path
+    mime: str
+    suffix: str
+
+
+CONVERSIONS = {
+    "video": Conversion("video", "video/mp4", ".mp4"),
+    "audio": Conversion("voice", "audio/ogg; codecs=opus", ".ogg"),
+}
+#: Converted files of this process in base64, by server, file and kind; the oldest are dropped above the limit.
+CONVERTED: dict[tuple[str, str, str], str] = {}
+MOST_CONVERTED = 100_000_000
+#: A long video takes minutes, which no send has.
+CONVERT_SECONDS = 300.0
+#: The engine asks again five minutes before the end.
+HANDLE_LIFE = timedelta(minutes=10)
+#: Servers of before 2025.6.2, and the free edition.
+NO_CONVERSION = re.compile(r"^Cannot POST|\bPlus\b")
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
 #: Groups on a page. A server without paging lists all of them at once.
 PAGE = 500
@@ -26,6 +84,10 @@ MOST_CONTACTS = 50_000
 
 class WahaTransport(Gateway):
     channel = CHANNEL
+
+    def __init__(self, account: AccountConfig) -> None:
+        super().__init__(account)
+        self._chats: dict[str, str] = {}
 
     @property
     def headers(self) -> dict[str, str]:
@@ -41,23 +103,115 @@ class WahaTransport(Gateway):
         if status != "WORKING":
             raise CheckFailed(Kind.UNAVAILABLE, f"The session “{self.values['session']}” is {status}, not WORKING.")
         number = address_of(dig(answer.body, "me", "id"))
-        return f"WAHA as {dig(answer.body, 'me', 'pushName') or 'WhatsApp'} {number}".strip()
+        version, engine = await self._version()
+        product = " ".join(filter(None, ["WAHA", version, f"({engine})" if engine else ""]))
+        who = f"{product} as {dig(answer.body, 'me', 'pushName') or 'WhatsApp'} {number}".strip()
+        return who + version_warning("WAHA", version, TESTED)
+
+    async def _version(self) -> tuple[str, str]:
+        """Return the server's version and engine; "" where it does not say them, for example to a session's key."""
+        try:
+            body = (await self.ask("/api/server/version")).body
+        except CheckFailed:
+            return "", ""
+        return as_text(body.get("version")), as_text(body.get("engine"))
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
-        chat = {"session": self.values["session"], "chatId": chat_id(address, PERSON_SUFFIX)}
+        chat: dict[str, Any] = {"session": self.values["session"], "chatId": await self._chat(address)}
         if part.media is None:
             return call("/api/sendText", chat | {"text": part.text})
-        kind, body = self.channel.sends_as(part.kind, part.text), chat | {"file": await self._file(part.media)}
+        kind, body = self.channel.sends_as(part.kind, part.text), chat
+        if kind in CONVERSIONS:
+            async with asyncio.timeout(self.timeout / 2):
+                converted = await self._converted(part.media, kind)
+            # The field is required. Servers that convert only while sending still do that.
+            body["convert"] = not converted
+            body["file"] = file_of(part.media, kind, converted) if converted else await self._file(part.media)
+        else:
+            body["file"] = await self._file(part.media)
         if kind != "audio":
             body["caption"] = part.text
-        if kind in ("video", "audio"):
-            body["convert"] = True  # required; a file in WhatsApp's format stays as it is
         return call(f"/api/{PATHS[kind]}", body)
+
+    async def _chat(self, address: str) -> str:
+        """Return the chat of a stored address; raises Refused for a number that is not on WhatsApp."""
+        if not address.startswith(IDS_DIFFER):
+            return chat_id(address, PERSON_SUFFIX)
+        if address not in self._chats:
+            # The send needs the rest of the time: one that ends without an answer may have gone out.
+            async with asyncio.timeout(self.timeout / 2):
+                self._chats[address] = await self._look_up(address)
+        return self._chats[address]
+
+    async def _look_up(self, address: str) -> str:
+        params = {"phone": digits(address), "session": self.values["session"]}
+        try:
+            body = (await self.ask("/api/contacts/check-exists", params)).body
+        except CheckFailed as failure:
+            raise Refused(NotSent(failure.kind, failure.detail)) from failure
+        if body.get("numberExists") is False:
+            raise Refused(NotSent(Kind.RECIPIENT_GONE, "This number is not on WhatsApp."))
+        return as_text(body.get("chatId")) or chat_id(address, PERSON_SUFFIX)
+
+    async def number_behind(self, hidden: str) -> str:
+        if not is_hidden(hidden):
+            return ""
+        lid = f"{hidden.partition('@')[0].partition(':')[0]}@{HIDDEN}"
+        answer = await self.ask(f"/api/{self.session}/lids/{quote(lid, safe='@')}")
+        return number_of(lid, answer.body.get("pn"))
 
     async def _file(self, media: Media) -> dict[str, str]:
         file = {"mimetype": media.mime, "filename": media.filename}
         link = self.link(media)
         return file | ({"url": link} if link else {"data": await self.encoded(media)})
+
+    # -- videos and voice messages, converted once for all recipients -----------------------------------------
+
+    async def prepare(self, media: Media) -> Handle:
+        """Have a video or a voice message converted. Other files need nothing, because WAHA keeps no files.
+
+        The handle is only a note that it was done: the converted file stays in this process's memory. So the note is
+        short-lived, and another process converts the file itself.
+        """
+        if media.kind not in CONVERSIONS:
+            return Handle("")
+        try:
+            await self._converted(media, media.kind)
+        except Refused as refused:
+            raise UploadFailed(refused.reason) from refused
+        except FAILURES as error:
+            raise UploadFailed(NotSent(Kind.NETWORK, words_of(error))) from error
+        return Handle(media.kind, datetime.now(UTC) + HANDLE_LIFE)
+
+    async def _converted(self, media: Media, kind: str) -> str:
+        """Return the file in WhatsApp's format, in base64; "" where this server converts only while sending."""
+        key = (self.base, media.sha256, kind)
+        if key not in CONVERTED:
+            CONVERTED[key] = await self._convert(media, kind)
+            while len(CONVERTED) > 1 and sum(map(len, CONVERTED.values())) > MOST_CONVERTED:
+                CONVERTED.pop(next(iter(CONVERTED)))
+        return CONVERTED[key]
+
+    async def _convert(self, media: Media, kind: str) -> str:
+        conversion, link = CONVERSIONS[kind], self.link(media)
+        body = {"url": link} if link else {"data": await self.encoded(media)}
+        request = self._open().post(
+            f"{self.base}/api/{self.session}/media/convert/{conversion.name}",
+            json=body,
+            headers={"Accept": conversion.mime},
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=CONVERT_SECONDS),
+        )
+        async with request as response:
+            raw = await response.read()
+            answer = Answer(response.status, as_object(raw) if response.status >= 300 else {})
+        if answer.status in (200, 201) and raw:
+            return base64.b64encode(raw).decode()
+        if NO_CONVERSION.search(words(answer)):
+            return ""
+        if answer.status == 500:
+            raise Refused(NotSent(certain_kind(words(answer)) or Kind.UNKNOWN, words(answer) or "HTTP 500"))
+        raise Refused(refusal(answer))
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
@@ -92,12 +246,23 @@ class WahaTransport(Gateway):
         return [group_of(item) for item in items if isinstance(item, dict)]
 
 
+def file_of(media: Media, kind: str, converted: str) -> dict[str, str]:
+    conversion = CONVERSIONS[kind]
+    name = f"{PurePosixPath(media.filename).stem}{conversion.suffix}"
+    return {"mimetype": conversion.mime, "filename": name, "data": converted}
+
+
 def contact_of(item: Any) -> Contact | None:
-    """Return a contact, or None for people outside the address book: WAHA also lists people seen in groups."""
-    address = address_of(dig(item, "id"))
-    if dig(item, "isMyContact") is not True or not address or is_group(address):
+    """Return a contact, or None for people outside the address book: WAHA also lists people seen in groups.
+
+    WEBJS says which is which. GOWS and NOWEB do not, but only people in the address book have a name there; the name
+    that people gave themselves is `pushname`.
+    """
+    address, name = address_of(dig(item, "id")), as_text(dig(item, "name"))
+    if not address or is_group(address):
         return None
-    return Contact(address, as_text(dig(item, "name")) or as_text(dig(item, "pushname")))
+    saved = item["isMyContact"] is True if "isMyContact" in item else bool(name)
+    return Contact(address, name or as_text(dig(item, "pushname"))) if saved else None
 
 
 def group_of(item: dict[str, Any]) -> Group:
@@ -124,22 +289,16 @@ KIND_OF_STATUS = {
     422: Kind.CONTENT_REJECTED,
     429: Kind.RATE_LIMITED,
 }
-#: WhatsApp's own refusals: an acknowledgement with an error, so nothing went out.
-KIND_OF_ERROR = {
-    "401": Kind.AUTH,
-    "403": Kind.AUTH,
-    "429": Kind.RATE_LIMITED,
-    "463": Kind.NEW_CHATS_BLOCKED,
-    "500": Kind.UNAVAILABLE,
-    "503": Kind.UNAVAILABLE,
-}
-SERVER_ERROR = re.compile(r"server returned error (\d+)")
+#: The words of GOWS without the status of its gRPC call: they are whatsmeow's, as in the paired channel.
+GRPC_STATUS = re.compile(r"\d+ [A-Z_]+: (?:batch \d+: )?")
+#: Words of the other engines for what certainly did not go out.
 CERTAIN = (
     (re.compile(r"rate-overlimit"), Kind.RATE_LIMITED),
-    (re.compile(r"no LID found"), Kind.RECIPIENT_GONE),
+    (re.compile(r"No LID for user"), Kind.RECIPIENT_GONE),
     (re.compile(r"PayloadTooLargeError"), Kind.CONTENT_REJECTED),
-    # Without "failed to …" GOWS lost the connection again in its own second try, and the first may have arrived.
-    (re.compile(r"failed to .*: websocket not connected|doesn't contain a device JID"), Kind.UNAVAILABLE),
+    # Baileys says so before it writes anything. Without "failed to …" GOWS lost the connection again in its own second
+    # try, and the first may have arrived.
+    (re.compile(r"^Connection Closed$|failed to .*: websocket not connected"), Kind.UNAVAILABLE),
 )
 
 
@@ -165,9 +324,11 @@ def refusal(answer: Answer) -> NotSent:
 
 def certain_kind(message: str) -> Kind | None:
     """Return the kind, or None where the message may have gone out, as after a time-out of the library."""
-    if number := SERVER_ERROR.search(message):
-        return KIND_OF_ERROR.get(number[1], Kind.UNKNOWN)
-    return next((kind for pattern, kind in CERTAIN if pattern.search(message)), None)
+    for pattern, kind in CERTAIN:
+        if pattern.search(message):
+            return kind
+    outcome = outcome_of_error(GRPC_STATUS.sub("", message, count=1))
+    return outcome.kind if isinstance(outcome, NotSent) else None
 
 
 def words(answer: Answer) -> str:

@@ -6,9 +6,12 @@ is stable. Often it comes once, as @lid, with the number in the engine's own dat
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
+from accounts.channels.contents import content_of, is_choice, is_reply, text_of
 from accounts.channels.events import (
     EventKind,
     HookRequest,
@@ -21,10 +24,11 @@ from accounts.channels.events import (
     moment,
     signed,
 )
-from accounts.channels.http import as_text, dig
+from accounts.channels.http import as_moment, as_text, dig
 from accounts.channels.paired import DEVICES, address_of, is_group, number_of
 from accounts.channels.waha.channel import DEFAULT_SESSION
 from accounts.channels.waha.transport import short_id
+from accounts.channels.whatsapp.bridge.conditions import refused_by_server
 
 KIND_OF_ACK = {-1: EventKind.BOUNCE, 2: EventKind.DELIVERED, 3: EventKind.READ, 4: EventKind.READ}
 #: FAILED is a logout, a ban or a code that was not scanned: WAHA does not say which, and each needs a person.
@@ -36,6 +40,20 @@ STATES = {
     "PASSKEY_REQUIRED": SessionState.UNPAIRED,
     "PASSKEY_CONFIRMATION_REQUIRED": SessionState.UNPAIRED,
     "FAILED": SessionState.UNPAIRED,
+}
+CODE = re.compile(r"[0-9]{3}")
+#: What WhatsApp Web calls messages that no person wrote, and those that it could not decrypt yet.
+NOTICES = {
+    "call_log",
+    "ciphertext",
+    "e2e_notification",
+    "gp2",
+    "notification",
+    "notification_template",
+    "pinned_message",
+    "protocol",
+    "reaction",
+    "revoked",
 }
 
 
@@ -61,7 +79,8 @@ def nothing(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
 
 def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     message, chat = short_id(as_text(payload.get("id"))), payload.get("from")
-    if not message or payload.get("fromMe") is not False:
+    content = content_in(payload)
+    if not message or payload.get("fromMe") is not False or content is None:
         return None
     in_group = is_group(chat)
     sender = payload.get("participant") if in_group else chat
@@ -74,9 +93,32 @@ def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None
         address=number_of(sender, beside, *in_key(payload, in_group)),
         group=address_of(chat) if in_group else "",
         provider_id=short_id(as_text(dig(payload, "replyTo", "id"))),
-        text=as_text(payload.get("body")),
+        text=chosen(payload, content) or as_text(payload.get("body")),
         detail={"jid": as_text(sender)},
     )
+
+
+def content_in(payload: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a message as the engine has it, {} where it passes none on; None if it is not a reply.
+
+    WAHA has events of its own for reactions, edits, deletions and votes, but not every version keeps them out of the
+    messages, and changes of a chat's settings come as messages too.
+    """
+    data = payload.get("_data")
+    if not isinstance(data, dict):
+        return {}
+    if as_text(data.get("type")) in NOTICES:
+        return None
+    # NOWEB calls it "message", GOWS "Message"; WEBJS has only a type.
+    raw = [data[name] for name in ("message", "Message") if name in data]
+    content = content_of(raw[0]) if raw else {}
+    return content if not raw or is_reply(content) else None
+
+
+def chosen(payload: dict[str, Any], content: dict[str, Any]) -> str:
+    """Return the text of a chosen button or row. In the body it is followed by an id: "STOP [b2]"."""
+    in_words = as_text(dig(payload, "interactiveResponse", "selectedText"))
+    return in_words or (text_of(content) if is_choice(content) else "")
 
 
 def in_key(payload: dict[str, Any], in_group: bool) -> list[Any]:
@@ -90,20 +132,38 @@ def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
     kind = KIND_OF_ACK.get(ack) if isinstance(ack, int) else None
     if not message or kind is None:
         return None
-    bounced, chat = kind is EventKind.BOUNCE, payload.get("from")
+    at, chat = milliseconds(body.get("timestamp")), payload.get("from")
     in_group = is_group(chat)
     person = payload.get("participant") if in_group else chat
     by_device = payload.get("fromMe") is True and message.startswith(DEVICES)
+    refused = refusal(payload.get("error"), at) if kind is EventKind.BOUNCE else None
     return ProviderEvent(
         key=f"ack:{message}:{ack}",
         kind=kind,
-        at=milliseconds(body.get("timestamp")),
+        at=at,
         address=number_of(person, *in_key(payload, in_group)),
         group=address_of(chat) if in_group else "",
         provider_id=message,
-        text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",
-        detail={"kind": Kind.UNKNOWN.value} if bounced else {"by_device": by_device},
+        text=refused[0] if refused else "",
+        detail=refused[1] if refused else {"by_device": by_device},
     )
+
+
+def refusal(error: Any, at: datetime | None) -> tuple[str, dict[str, Any]]:
+    """Return the words and the meaning of a late refusal. Newer versions of NOWEB pass on WhatsApp's code; with one,
+    nothing went out."""
+    words = "WhatsApp refused the message after the gateway had accepted it"
+    code = as_text(dig(error, "code"))
+    if not CODE.fullmatch(code):
+        return f"{words}.", {"kind": Kind.UNKNOWN.value}
+    kind = refused_by_server(int(code), words).kind
+    until = as_moment(dig(error, "until"))
+    detail: dict[str, Any] = {"kind": kind.value, "certain": True}
+    if until is not None and at is not None:
+        detail["retry_after"] = max(0.0, (until - at).total_seconds())
+    ends = f" until {until:%Y-%m-%d %H:%M %Z}" if until else ""
+    blocked = f": this number may not begin new chats{ends}" if kind is Kind.NEW_CHATS_BLOCKED else ""
+    return f"{words} (error {code}){blocked}.", detail
 
 
 def session(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
