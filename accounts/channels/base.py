@@ -48,6 +48,8 @@ class Kind(enum.StrEnum):
     RECIPIENT_GONE = "recipient_gone"
     # The chat exists, and this account may not write there: it left the group, or only admins write.
     NOT_WRITABLE = "not_writable"
+    # The provider takes nothing more for this one person before `retry_after` has passed; others go on.
+    RECIPIENT_LIMITED = "recipient_limited"
     UNKNOWN = "unknown"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -111,6 +111,9 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
         # Only this new contact waits; groups and existing chats go on.
         retry_at = now + timedelta(seconds=_asked(outcome) or NEW_CHAT_HOLD)
         return Consequence("pending", retry_at=retry_at, spends_attempt=False, **cause)
+    if kind == Kind.RECIPIENT_LIMITED:
+        # Says nothing about the account: no letter, so that such answers neither slow the lane nor stop the run.
+        return replace(_retry_or_fail(outcome, retries, attempts, base, now), letter=None)
     if kind == Kind.NETWORK:
         return _unreachable(outcome, retries, attempts, base, sample, now)
     return _retry_or_fail(outcome, retries, attempts, base, now)

@@ -33,6 +33,7 @@ ERRORS = {
     "content_rejected": "message rejected",
     "recipient_gone": "group or person is gone",
     "not_writable": "the account may not write there",
+    "recipient_limited": "provider limits messages to this person",
     "unknown": "no clear answer",
     "": "no reason recorded",
 }

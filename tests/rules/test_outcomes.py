@@ -141,6 +141,11 @@ def judge(outcome: Outcome, **given: Any) -> Consequence:
             id="new-chats-blocked-holds-one-target-only",
         ),
         case(
+            NotSent(Kind.RECIPIENT_LIMITED, "limited", retry_after=86_400),
+            Consequence("pending", None, after(86_400), kind="recipient_limited", error="limited"),
+            id="a-limited-person-waits-alone",
+        ),
+        case(
             NotSent(Kind.NETWORK, "reset"),
             Consequence("pending", "e", after(5), kind="network", error="reset"),
             id="network-while-others-get-through",
@@ -179,6 +184,12 @@ def test_a_broken_account_fails_nobody(kind: Kind) -> None:
 )
 def test_retry_schedule(retries: tuple[float, ...], delays: list[float | None]) -> None:
     assert [retry_delay(retries, attempts, 5) for attempts in (1, 2, 3, 4)] == delays
+
+
+def test_a_limited_person_says_nothing_about_the_lane() -> None:
+    told = judge(NotSent(Kind.RECIPIENT_LIMITED), attempts=4)
+
+    assert (told.status, told.letter, told.hold_until, told.account) == ("failed", None, None, None)
 
 
 def test_the_last_attempt_fails() -> None:
