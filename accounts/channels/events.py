@@ -61,8 +61,8 @@ class ProviderEvent:
     #: The words of a person, or the provider's about a failure.
     text: str = ""
     #: Plain values for the kinds that need more: `state` and `until` of a session, `kind` (accounts.channels.base.Kind)
-    #: of a bounce and `certain` where nothing had gone out, `seen_as` a name, `by_device` of a receipt: a linked device
-    #: of the account, such as a gateway, wrote the message, and not a person on the phone.
+    #: of a bounce, its `retry_after` in seconds and `certain` where nothing had gone out, `seen_as` a name, `by_device`
+    #: of a receipt: a linked device of the account, such as a gateway, wrote the message, not a person on the phone.
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,4 +1,8 @@
-"""WhatsApp's Cloud API as Meta documents it."""
+"""WhatsApp's Cloud API as Meta documents it.
+
+Errors: developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes. Bodies of answers: Meta's
+OpenAPI description of the Cloud API (facebook/openapi, v23.0).
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,10 @@ class Cloud(Dialect):
         "auth": error(401, 190),
         "banned": error(403, 131031),
         "rate_limited": error(429, 130429),
-        "soft_bounce": error(400, 131056),
-        "unavailable": error(500, 131016),
+        "recipient_limited": error(400, 131049),
+        "not_writable": error(403, 130497),
+        "unavailable": error(503, 2),
         "recipient_gone": error(400, 131026),
-        "new_chats_blocked": error(400, 131049),
         "content_rejected": error(400, 131047),
         "error_after_accept": error(500, 131000),
     }

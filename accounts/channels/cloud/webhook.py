@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.cloud.transport import kind_of, words_of
+from accounts.channels.cloud.transport import meaning_of, words_of
 from accounts.channels.events import (
     EventKind,
     HookRequest,
@@ -115,8 +115,17 @@ def receipt(status: Any) -> ProviderEvent:
         provider_id=message,
         message_id=as_text(status.get("biz_opaque_callback_data")),
         text=words_of(error) if name == "failed" else "",
-        detail={"kind": (kind_of(dig(error, "code")) or Kind.UNKNOWN).value} if name == "failed" else {},
+        detail=late_refusal(error) if name == "failed" else {},
     )
+
+
+def late_refusal(error: Any) -> dict[str, Any]:
+    """Return what an error means that came after the message was accepted; it is the same as at once."""
+    meaning = meaning_of(dig(error, "code"))
+    if meaning is None:
+        return {"kind": Kind.UNKNOWN.value}
+    wait = {} if meaning.wait is None else {"retry_after": meaning.wait}
+    return {"kind": meaning.kind.value, **wait}
 
 
 def ban(value: Any, entry: Any) -> Iterator[ProviderEvent]:
