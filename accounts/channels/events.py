@@ -26,6 +26,7 @@ class EventKind(enum.StrEnum):
     # Also a message that was accepted first and refused later.
     BOUNCE = "bounce"
     COMPLAINT = "complaint"
+    # A person opts out, or takes that back (`detail["resumed"]`).
     UNSUBSCRIBE = "unsubscribe"
     # The account itself: paired, logged out, banned, disconnected.
     SESSION = "session"

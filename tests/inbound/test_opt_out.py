@@ -9,6 +9,7 @@ import pytest
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent
 from accounts.channels.waha.webhook import WahaWebhook
+from accounts.models import Account
 from fanout.inbound import events, hearing
 from fanout.inbound.opt_out import is_opt_out
 from fanout.models import InboundEvent
@@ -71,6 +72,65 @@ def test_a_providers_word(kind: str, reason: str, source: str) -> None:
     assert Recipient.objects.get().status == "opted_out"
     suppression = Suppression.objects.get()
     assert (suppression.reason, suppression.source, suppression.expires_at) == (reason, source, None)
+
+
+def wish(account: Account, minute: int, resumed: bool = False) -> str:
+    """Work on the person's wish to get nothing more, or to get messages again."""
+    at = MONDAY + timedelta(minutes=minute)
+    return say(account, 0, at, "", kind=EventKind.UNSUBSCRIBE, detail={"resumed": True} if resumed else {})
+
+
+def status_of(whom: Recipient) -> str:
+    return Recipient.objects.get(pk=whom.pk).status
+
+
+@pytest.mark.django_db
+def test_a_provider_reports_that_an_opt_out_is_taken_back() -> None:
+    account = AccountFactory.create()
+    mine, theirs = person(account.owner), person(UserFactory.create())
+    wish(account, 0)
+
+    assert wish(account, 1, resumed=True) == "resumed: the opt-out is taken back"
+    assert wish(account, 1, resumed=True) == "nothing: there is no opt-out that it takes back"
+    assert {status_of(mine), status_of(theirs)} == {"active"}
+    assert not Suppression.objects.exists()
+
+
+@pytest.mark.django_db
+def test_an_older_opt_out_that_comes_late_is_taken_back_already() -> None:
+    account = AccountFactory.create()
+    whom = person(account.owner)
+
+    assert wish(account, 1, resumed=True) == "nothing: there is no opt-out that it takes back"
+    assert wish(account, 0) == "nothing: the person took it back later"
+    assert status_of(whom) == "active"
+    assert wish(account, 2) == "unsubscribed: opted out and suppressed"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("word_first", [True, False])
+def test_who_also_wrote_stop_stays_out(word_first: bool) -> None:
+    account = AccountFactory.create()
+    whom = person(account.owner)
+    for by_word in (word_first, not word_first):
+        say(account, 0, MONDAY, "STOP") if by_word else wish(account, 0)
+
+    assert wish(account, 1, resumed=True) == "nothing: there is no opt-out that it takes back"
+    assert status_of(whom) == "opted_out"
+    assert Suppression.objects.get().expires_at is None
+
+
+@pytest.mark.django_db
+def test_who_stopped_another_account_stays_out_until_both_are_resumed() -> None:
+    one, other = AccountFactory.create(), AccountFactory.create()
+    whom = person(one.owner)
+    wish(one, 0)
+    wish(other, 0)
+
+    assert wish(one, 1, resumed=True).startswith("nothing: the person has opted out of another account's")
+    assert status_of(whom) == "opted_out"
+    assert wish(other, 2, resumed=True) == "resumed: the opt-out is taken back"
+    assert status_of(whom) == "active"
 
 
 @pytest.mark.django_db
