@@ -91,6 +91,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {
             "phone_number_id": "text, required, destination",
+            "business_account_id": "text",
             "template": "text",
             "template_language": "text, else en",
             "access_token": "text, required, secret",

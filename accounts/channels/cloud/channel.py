@@ -33,6 +33,12 @@ CHANNEL = Channel(
             help="Meta's id of the number, from the app's API setup; not the number itself.",
         ),
         Field(
+            name="business_account_id",
+            label="WhatsApp Business account ID",
+            help="Meta's id of the account with this number, from the app's API setup. Templates are read from "
+            "it, and reports about other business accounts are ignored. Empty: reports about any of them count.",
+        ),
+        Field(
             name="template",
             label="Template",
             help="An approved template whose body is one variable: texts go out as its value, which is the only way to "

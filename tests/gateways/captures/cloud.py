@@ -90,3 +90,198 @@ ERRORS = (
     ErrorCapture(ERROR_CODES, 404, 132001, "Template does not exist", Kind.CONTENT_REJECTED),
     ErrorCapture(ERROR_CODES, 400, 132015, "Template is paused", Kind.CONTENT_REJECTED),
 )
+
+
+# -- webhooks ---------------------------------------------------------------------------------------------
+
+
+WEBHOOKS = f"{PLATFORM}/webhooks/reference"
+MESSAGES = f"{WEBHOOKS}/messages"
+NUMBER_ID, BUSINESS_ID = "10200", "20400"
+PERSON = "4917612345678"
+AT = 1_780_000_000
+
+
+class HookCapture(NamedTuple):
+    """A change that Meta reports, and the events in it: kind, text, and the values of `detail` that matter."""
+
+    name: str
+    page: str
+    field: str
+    value: dict[str, Any]
+    events: tuple[tuple[str, str, dict[str, Any]], ...] = ()
+
+    def body(self, business: str = BUSINESS_ID) -> dict[str, Any]:
+        entry = {"id": business, "time": AT, "changes": [{"field": self.field, "value": self.value}]}
+        return {"object": "whatsapp_business_account", "entry": [entry]}
+
+
+def of_number(number: str = NUMBER_ID, **more: Any) -> dict[str, Any]:
+    metadata = {"display_phone_number": "4930123456", "phone_number_id": number}
+    contacts = [{"profile": {"name": "Ana"}, "wa_id": PERSON}]
+    return {"messaging_product": "whatsapp", "metadata": metadata, "contacts": contacts, **more}
+
+
+def message(name: str, page: str, kind: str, *events: tuple[str, str, dict[str, Any]], **content: Any) -> HookCapture:
+    one = {"from": PERSON, "id": f"wamid.{name}", "timestamp": str(AT), "type": kind, **content}
+    return HookCapture(name, f"{MESSAGES}/{page}", "messages", of_number(messages=[one]), events)
+
+
+def reply(text: str = "") -> tuple[str, str, dict[str, Any]]:
+    return "reply", text, {}
+
+
+def preference(value: str, **detail: Any) -> HookCapture:
+    words = f"The person asked to {value} marketing messages"
+    wish = {"wa_id": PERSON, "detail": words, "category": "marketing_messages", "value": value, "timestamp": AT}
+    events = (("unsubscribe", words, detail),)
+    return HookCapture(
+        value, f"{WEBHOOKS}/user_preferences", "user_preferences", of_number(user_preferences=[wish]), events
+    )
+
+
+def account(name: str, state: str = "", words: str = "", until: str | None = None, **value: Any) -> HookCapture:
+    detail = {"state": state} | ({"until": until} if until else {})
+    events = (("session", words, detail),) if state else ()
+    return HookCapture(name, f"{WEBHOOKS}/account_update", "account_update", {"event": name, **value}, events)
+
+
+def status(name: str, *events: tuple[str, str, dict[str, Any]], **more: Any) -> HookCapture:
+    one = {"id": "wamid.ours", "status": name, "timestamp": str(AT), "recipient_id": PERSON, **more}
+    return HookCapture(name, f"{MESSAGES}/status", "messages", of_number(statuses=[one]), events)
+
+
+CONTEXT = {"from": "4930123456", "id": "wamid.ours"}
+UNSUPPORTED = [{"code": 131051, "title": "Message type unknown", "error_data": {"details": "Not supported."}}]
+MEDIA = {"id": "900", "mime_type": "image/jpeg", "sha256": "c2hh"}
+
+HOOKS = (
+    # a person says something
+    message("text", "text", "text", reply("Yes"), text={"body": "Yes"}),
+    message("quoting", "text", "text", reply("Yes"), text={"body": "Yes"}, context=CONTEXT),
+    message("forwarded", "text", "text", reply("See this"), text={"body": "See this"}, context={"forwarded": True}),
+    message("image", "image", "image", reply("Look"), image={**MEDIA, "caption": "Look"}),
+    message("video", "video", "video", reply(), video=MEDIA),
+    message("document", "document", "document", reply(), document={**MEDIA, "filename": "a.pdf"}),
+    message("voice", "audio", "audio", reply(), audio={**MEDIA, "voice": True}),
+    message("sticker", "sticker", "sticker", reply(), sticker={**MEDIA, "animated": False}),
+    message("location", "location", "location", reply(), location={"latitude": 52.5, "longitude": 13.4}),
+    message("card", "contacts", "contacts", reply(), contacts=[{"name": {"formatted_name": "Ben"}}]),
+    message("order", "order", "order", reply(), order={"catalog_id": "7", "product_items": []}),
+    message("button", "button", "button", reply("Coming"), button={"text": "Coming", "payload": "c"}, context=CONTEXT),
+    message(
+        "reply_button",
+        "interactive",
+        "interactive",
+        reply("Stop"),
+        interactive={"type": "button_reply", "button_reply": {"id": "b1", "title": "Stop"}},
+    ),
+    message(
+        "list",
+        "interactive",
+        "interactive",
+        reply("Stop"),
+        interactive={"type": "list_reply", "list_reply": {"id": "r1", "title": "Stop", "description": "Nothing more"}},
+    ),
+    message(
+        "flow",
+        "interactive",
+        "interactive",
+        reply(),
+        interactive={"type": "nfm_reply", "nfm_reply": {"name": "flow", "body": "Sent", "response_json": "{}"}},
+    ),
+    # the button that Meta adds to marketing templates
+    message(
+        "stop_promotions",
+        "button",
+        "button",
+        ("unsubscribe", "Stop promotions", {}),
+        button={"text": "Stop promotions", "payload": "Stop promotions"},
+        context=CONTEXT,
+    ),
+    # messages to Meta that are no replies
+    message("reaction", "reaction", "reaction", reaction={"message_id": "wamid.ours", "emoji": "\N{THUMBS UP SIGN}"}),
+    message("reaction_removed", "reaction", "reaction", reaction={"message_id": "wamid.ours"}),
+    message(
+        "edit",
+        "edit",
+        "edit",
+        edit={"original_message_id": "wamid.text", "message": {"type": "text", "text": {"body": "No"}}},
+    ),
+    message("revoke", "revoke", "revoke", revoke={"original_message_id": "wamid.text"}),
+    message("poll", "unsupported", "unsupported", errors=UNSUPPORTED, unsupported={"type": "poll"}),
+    message("unreadable", "errors", "interactive", errors=UNSUPPORTED),
+    message(
+        "new_number",
+        "system",
+        "system",
+        system={"body": "Ana changed her number", "type": "user_changed_number", "wa_id": "4917600000000"},
+    ),
+    message(
+        "new_identity",
+        "system",
+        "system",
+        system={"body": "Ana has a new phone", "type": "customer_identity_changed"},
+        identity={"acknowledged": True, "created_timestamp": str(AT), "hash": "h"},
+    ),
+    message("welcome", "request_welcome", "request_welcome"),
+    message(
+        "call_permission",
+        "interactive",
+        "interactive",
+        interactive={"type": "call_permission_reply", "call_permission_reply": {"response": "accept"}},
+    ),
+    # receipts
+    status("sent"),
+    status("delivered", ("delivered", "", {})),
+    status("read", ("read", "", {})),
+    status("played", ("read", "", {})),
+    status(
+        "failed",
+        ("bounce", "Message undeliverable: No app (131026)", {"kind": "recipient_gone"}),
+        errors=[{"code": 131026, "title": "Message undeliverable", "error_data": {"details": "No app"}}],
+    ),
+    # WhatsApp's own opt-out of marketing
+    preference("stop"),
+    preference("resume", resumed=True),
+    # the business account
+    account(
+        "DISABLED_UPDATE",
+        "banned",
+        "Meta reports for the business account: DISABLE.",
+        ban_info={"waba_ban_state": "DISABLE", "waba_ban_date": "May 28, 2026"},
+    ),
+    account(
+        "ACCOUNT_RESTRICTION",
+        "banned",
+        "Meta restricts messages: RESTRICTED_BIZ_INITIATED_MESSAGING, RESTRICTED_CUSTOMER_INITIATED_MESSAGING.",
+        until="2026-05-29T20:26:40+00:00",
+        restriction_info=[
+            {"restriction_type": "RESTRICTED_ADD_PHONE_NUMBER_ACTION", "expiration": AT + 999_999},
+            {"restriction_type": "RESTRICTED_BIZ_INITIATED_MESSAGING", "expiration": AT + 86_400},
+            {"restriction_type": "RESTRICTED_CUSTOMER_INITIATED_MESSAGING", "expiration": AT + 3_600},
+        ],
+    ),
+    account(
+        "ACCOUNT_RESTRICTION",
+        restriction_info=[{"restriction_type": "RESTRICTED_ADD_PHONE_NUMBER_ACTION", "expiration": AT}],
+    ),
+    account("ACCOUNT_DELETED", "banned", "Meta reports that the business account was deleted."),
+    account(
+        "ACCOUNT_OFFBOARDED",
+        "unpaired",
+        "Meta reports that the number is disconnected from the Cloud API, because its phone was changed or registered "
+        "again. It is used again when Meta reports that it is reconnected.",
+    ),
+    account("ACCOUNT_RECONNECTED", "active", "Meta reports that the number is reconnected."),
+    account("ACCOUNT_VIOLATION", violation_info={"violation_type": "SPAM"}),
+    account("PARTNER_ADDED", waba_info={"waba_id": BUSINESS_ID, "owner_business_id": "1"}),
+    # fields that are not about people or sending
+    HookCapture(
+        "template", f"{WEBHOOKS}/message_template_status_update", "message_template_status_update", {"event": "PAUSED"}
+    ),
+    HookCapture(
+        "echo", f"{WEBHOOKS}/smb_message_echoes", "smb_message_echoes", of_number(message_echoes=[{"id": "w"}])
+    ),
+    HookCapture("call", f"{WEBHOOKS}/calls", "calls", of_number(calls=[{"id": "wacid.a", "event": "connect"}])),
+)
