@@ -93,6 +93,14 @@ class Webhook(abc.ABC):
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         """Return the events in a request; none where it does not concern us. Raises Unreadable."""
 
+    def about_others(self, request: HookRequest, account: AccountConfig) -> set[tuple[str, str]]:
+        """Return settings of other accounts that a request is about, as names and values. Raises Unreadable.
+
+        A provider may have one webhook for several accounts. The accounts with these settings get the request too,
+        where it is authentic for them.
+        """
+        return set()
+
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
         """Return the answer to a GET by which a provider asks whether the address is ours; None refuses it."""
         return None

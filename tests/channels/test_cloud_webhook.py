@@ -161,6 +161,20 @@ class TestWebhook(WebhookContract):
     def test_another_number_of_the_same_app_is_not_ours(self) -> None:
         assert self.parse(value("999", messages=[{"id": "wamid.a", "from": "4917612345678"}])) == []
 
+    @pytest.mark.parametrize(
+        ("body", "named"),
+        [
+            (message(), set()),
+            (status("read"), set()),
+            (value("999", messages=[]), {("phone_number_id", "999")}),
+            (account_update("DISABLE"), {("business_account_id", "W")}),
+            (change("flows", {"event": "x"}), set()),
+        ],
+        ids=["ours", "a receipt of ours", "another number", "a business account", "neither"],
+    )
+    def test_which_other_accounts_a_report_is_about(self, body: dict[str, Any], named: set[tuple[str, str]]) -> None:
+        assert self.webhook.about_others(self.request(body), self.account) == named
+
     @pytest.mark.parametrize(("state", "expected"), [("DISABLE", "banned"), (["REINSTATE"], "active")])
     def test_a_business_account_is_disabled_or_back(self, state: Any, expected: str) -> None:
         event = self.one(account_update(state))

@@ -78,11 +78,19 @@ class CloudWebhook(Webhook):
         return request.query.get("hub.challenge") if ours and request.query.get("hub.mode") == "subscribe" else None
 
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
-        entries = json_object(request).get("entry")
-        if not isinstance(entries, list):
-            raise Unreadable("The body has no entries.")
         ours = Ours.of(account)
-        return [event for entry in entries for change in changes(entry) for event in events(change, entry, ours)]
+        return [event for entry, change in changes(request) for event in events(change, entry, ours)]
+
+    def about_others(self, request: HookRequest, account: AccountConfig) -> set[tuple[str, str]]:
+        """Return the ids of other numbers of the app, and of business accounts, which may have several numbers."""
+        ours, named = Ours.of(account), set()
+        for entry, change in changes(request):
+            value = dig(change, "value")
+            if dig(change, "field") == "account_update":
+                named.add(("business_account_id", business_of(value, entry)))
+            else:
+                named.add(("phone_number_id", as_text(dig(value, "metadata", "phone_number_id"))))
+        return {(name, value) for name, value in named if value and (name, value) != ("phone_number_id", ours.number)}
 
 
 class Ours(NamedTuple):
@@ -97,9 +105,12 @@ class Ours(NamedTuple):
         return cls(as_text(account.config.get("phone_number_id")), as_text(account.config.get("business_account_id")))
 
 
-def changes(entry: Any) -> list[Any]:
-    listed = dig(entry, "changes")
-    return listed if isinstance(listed, list) else []
+def changes(request: HookRequest) -> Iterator[tuple[Any, Any]]:
+    """Yield what has changed, with the entry that each change is in. Raises Unreadable."""
+    entries = json_object(request).get("entry")
+    if not isinstance(entries, list):
+        raise Unreadable("The body has no entries.")
+    yield from ((entry, change) for entry in entries for change in listed(entry, "changes"))
 
 
 def events(change: Any, entry: Any, ours: Ours) -> Iterator[ProviderEvent]:
