@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -87,6 +88,8 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "receipts": True,
             "inbound": True,
             "lists_groups": True,
+            "lists_templates": True,
+            "free_for": timedelta(hours=24),
             "own_kind": "person",
         },
         {

@@ -6,6 +6,8 @@ comes back with the receipts. Meta's error code decides what an answer means, be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -25,6 +27,16 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.cloud.channel import CHANNEL
+from accounts.channels.cloud.templates import (
+    WINDOW_CLOSED,
+    Template,
+    Unfit,
+    Way,
+    content,
+    template_in,
+    template_of,
+    way_to,
+)
 from accounts.channels.gateway import Call, Gateway, call, content_of
 from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 
@@ -34,6 +46,9 @@ UPLOAD_SECONDS = 120.0
 SENDING_STATES = (None, "CONNECTED", "FLAGGED")
 PAGE = 500
 MOST_PAGES = 20
+TEMPLATE_PAGE = 250
+TEMPLATE_FIELDS = "name,language,status,category,parameter_format,components"
+NO_BUSINESS = "Enter the WhatsApp Business account ID among the account's settings: its templates are read from there."
 NO_CAPTION = "Meta's audio has no caption: send the text as a part of its own"
 
 
@@ -73,17 +88,36 @@ class CloudTransport(Gateway):
         common = {"messaging_product": "whatsapp", "biz_opaque_callback_data": message_id}
         return call(f"{self.number}/messages", common | to | self._content(part))
 
+    def fit(self, part: Part, heard_at: datetime | None, now: datetime) -> Part | NotSent:
+        if heard_at is None and not self.secrets["app_secret"]:
+            # Webhooks are refused without it, so that the account hears of no message: Meta has to judge.
+            return part
+        way = way_to(heard_at, self._template_for(part) is not None, now)
+        if way is Way.FREE:
+            return replace(part, template=None, free=True)
+        return part if way is Way.TEMPLATE else NotSent(Kind.CONTENT_REJECTED, WINDOW_CLOSED)
+
+    def _template_for(self, part: Part) -> tuple[Template, Mapping[str, str]] | None:
+        """Return the part's template with its values, or for a text the account's, whose only variable it becomes."""
+        if part.template:
+            return template_in(part.template), part.template.get("values", {})
+        if self.values["template"] and part.kind == "text" and not part.free:
+            named = Template(self.values["template"], self.values["template_language"], body="{{1}}")
+            return named, {"body.1": part.text}
+        return None
+
     def _content(self, part: Part) -> dict[str, Any]:
+        if chosen := self._template_for(part):
+            file = None if part.media is None else file_of(replace(part, text=""), part.media)
+            try:
+                return content(*chosen, file)
+            except Unfit as reason:
+                raise Refused(NotSent(Kind.CONTENT_REJECTED, str(reason))) from reason
         if part.kind == "audio" and part.text:
             raise Refused(NotSent(Kind.CONTENT_REJECTED, NO_CAPTION))
         if part.media is not None:
             return {"type": part.kind, part.kind: file_of(part, part.media)}
-        if not self.values["template"]:
-            return {"type": "text", "text": {"body": part.text}}
-        language = {"code": self.values["template_language"]}
-        body = {"type": "body", "parameters": [{"type": "text", "text": part.text}]}
-        template = {"name": self.values["template"], "language": language, "components": [body]}
-        return {"type": "template", "template": template}
+        return {"type": "text", "text": {"body": part.text}}
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
@@ -104,6 +138,25 @@ class CloudTransport(Gateway):
                 break
             params["after"] = after
         return listed
+
+    async def templates(self) -> list[Template]:
+        """Return the templates of the business account, whatever Meta says of them (`Template.unusable`)."""
+        business = self.values["business_account_id"]
+        if not business:
+            raise CheckFailed(Kind.AUTH, NO_BUSINESS)
+        path = f"/{quote(self.values['version'], safe='')}/{quote(business, safe='')}/message_templates"
+        found: list[Template] = []
+        params = {"fields": TEMPLATE_FIELDS, "limit": str(TEMPLATE_PAGE)}
+        for _ in range(MOST_PAGES):
+            body = (await self.ask(path, params)).body
+            page = body.get("data")
+            found += filter(None, map(template_of, page if isinstance(page, list) else []))
+            after = as_text(dig(body, "paging", "cursors", "after"))
+            # The address of the next page has the token in it: only the cursor is taken from there.
+            if not after or not dig(body, "paging", "next"):
+                break
+            params["after"] = after
+        return found
 
 
 def file_of(part: Part, media: Media) -> dict[str, Any]:

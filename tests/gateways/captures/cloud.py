@@ -285,3 +285,129 @@ HOOKS = (
     ),
     HookCapture("call", f"{WEBHOOKS}/calls", "calls", of_number(calls=[{"id": "wacid.a", "event": "connect"}])),
 )
+
+
+# -- templates --------------------------------------------------------------------------------------------
+
+
+TEMPLATE_LIST = f"{PLATFORM}/reference/whatsapp-business-account/template-api"
+TEMPLATE_SHAPES = f"{PLATFORM}/templates/components"
+
+
+class TemplateCapture(NamedTuple):
+    """An item of `message_templates`, values for its variables, and the message that they make."""
+
+    name: str
+    page: str
+    item: dict[str, Any]
+    values: dict[str, str]
+    components: list[dict[str, Any]]
+    preview: str
+    #: the kind of file in its header
+    file: str = ""
+
+
+def listed(name: str, *components: dict[str, Any], **more: Any) -> dict[str, Any]:
+    item = {"name": name, "language": "en", "status": "APPROVED", "category": "UTILITY", "id": "77"}
+    return {**item, "parameter_format": "POSITIONAL", "components": list(components), **more}
+
+
+def text(value: str, **more: str) -> dict[str, str]:
+    return {"type": "text", "text": value, **more}
+
+
+TEMPLATES = (
+    TemplateCapture(
+        "no variables",
+        TEMPLATE_SHAPES,
+        listed("rehearsal", {"type": "BODY", "text": "Rehearsal is at eight."}),
+        {},
+        [],
+        "Rehearsal is at eight.",
+    ),
+    TemplateCapture(
+        "numbered",
+        TEMPLATE_SHAPES,
+        listed(
+            "concert",
+            {"type": "HEADER", "format": "TEXT", "text": "Concert in {{1}}", "example": {"header_text": ["Bonn"]}},
+            {
+                "type": "BODY",
+                "text": "Hello {{1}}, doors open at {{2}}. See you, {{1}}!",
+                "example": {"body_text": [["Ana", "nine"]]},
+            },
+            {"type": "FOOTER", "text": "The choir"},
+            {
+                "type": "BUTTONS",
+                "buttons": [
+                    {"type": "QUICK_REPLY", "text": "Coming"},
+                    {
+                        "type": "URL",
+                        "text": "Tickets",
+                        "url": "https://example.org/t/{{1}}",
+                        "example": ["https://example.org/t/7"],
+                    },
+                    {"type": "PHONE_NUMBER", "text": "Call", "phone_number": "+4930123456"},
+                ],
+            },
+        ),
+        {"header.1": "Berlin", "body.1": "Ben", "body.2": "ten", "button.1": "42"},
+        [
+            {"type": "header", "parameters": [text("Berlin")]},
+            {"type": "body", "parameters": [text("Ben"), text("ten")]},
+            {"type": "button", "sub_type": "url", "index": "1", "parameters": [text("42")]},
+        ],
+        "Concert in Berlin\n\nHello Ben, doors open at ten. See you, Ben!\n\nThe choir\n\n[Coming] [Tickets] [Call]",
+    ),
+    TemplateCapture(
+        "named",
+        TEMPLATE_SHAPES,
+        listed(
+            "named",
+            {
+                "type": "BODY",
+                "text": "Dear {{first_name}},\nyour seat is {{ seat }}.",
+                "example": {
+                    "body_text_named_params": [
+                        {"param_name": "first_name", "example": "Ana"},
+                        {"param_name": "seat", "example": "12"},
+                    ]
+                },
+            },
+            parameter_format="NAMED",
+        ),
+        {"body.first_name": "Ben", "body.seat": "13"},
+        [
+            {
+                "type": "body",
+                "parameters": [text("Ben", parameter_name="first_name"), text("13", parameter_name="seat")],
+            }
+        ],
+        "Dear Ben,\nyour seat is 13.",
+    ),
+    TemplateCapture(
+        "picture",
+        TEMPLATE_SHAPES,
+        listed(
+            "poster",
+            {"type": "HEADER", "format": "IMAGE", "example": {"header_handle": ["https://example.org/poster.jpg"]}},
+            {"type": "BODY", "text": "The poster for {{1}} is here.", "example": {"body_text": [["May"]]}},
+        ),
+        {"body.1": "June"},
+        [
+            {"type": "header", "parameters": [{"type": "image", "image": {"id": "h"}}]},
+            {"type": "body", "parameters": [text("June")]},
+        ],
+        "[image]\n\nThe poster for June is here.",
+        file="image",
+    ),
+    TemplateCapture(
+        "document",
+        TEMPLATE_SHAPES,
+        listed("score", {"type": "HEADER", "format": "DOCUMENT"}, {"type": "BODY", "text": "Your score."}),
+        {},
+        [{"type": "header", "parameters": [{"type": "document", "document": {"id": "h", "filename": "poster.png"}}]}],
+        "[document]\n\nYour score.",
+        file="document",
+    ),
+)
