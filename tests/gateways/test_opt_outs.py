@@ -54,6 +54,13 @@ CASES = [
         "acme",
         ("", "remoteJidAlt", "senderPn", "nowhere"),
     ),
+    Case(
+        "cloud",
+        {"phone_number_id": "10200"},
+        {"access_token": "k", "app_secret": SECRET},
+        "10200",
+        ("", "button", "list", "nowhere"),
+    ),
 ]
 
 
