@@ -72,7 +72,8 @@ CHANNEL = Channel(
             name="verify_token",
             label="Verify token",
             secret=True,
-            help="Any text; enter the same one where you register the webhook at Meta.",
+            help="Any text; enter the same one where you register the webhook at Meta. Subscribe it there to messages, "
+            "account_update and user_preferences. One webhook serves all numbers of an app that have its app secret.",
         ),
         Field(
             name="url",

@@ -140,7 +140,7 @@ class CloudTransport(Gateway):
         return listed
 
     async def templates(self) -> list[Template]:
-        """Return the templates of the business account, whatever Meta says of them (`Template.unusable`)."""
+        """Return the templates of the business account, also those that cannot be used (`Template.unusable`)."""
         business = self.values["business_account_id"]
         if not business:
             raise CheckFailed(Kind.AUTH, NO_BUSINESS)
