@@ -11,7 +11,7 @@ import abc
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
@@ -123,6 +123,10 @@ class Part:
     personal: bool = False
     #: The action of its run (accounts.actions): a channel may have more than one way to reach a person.
     action: str = ""
+    #: The message template that was chosen for it, in plain JSON with a value for each variable.
+    template: Mapping[str, Any] | None = field(default=None, hash=False)
+    #: Whether it is known that the person may be written to without a template (`Transport.fit`).
+    free: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +275,10 @@ class Channel:
     lists_groups: bool = False
     #: Whether its provider lists the account's address book (`Transport.contacts`), without people seen in groups.
     lists_contacts: bool = False
+    #: Whether its provider approves templates and lists them (`Transport.templates`), and for how long after a person's
+    #: message they are reached without one; None: always.
+    lists_templates: bool = False
+    free_for: timedelta | None = None
 
     @property
     def pairs(self) -> bool:
@@ -378,6 +386,13 @@ class Transport(abc.ABC):
         """Upload a file once and return its handle; raise UploadFailed."""
         raise NotImplementedError(f"{self.channel.key} does not upload media")
 
+    def fit(self, part: Part, heard_at: datetime | None, now: datetime) -> Part | NotSent:
+        """Return the part as it may be sent to a person who last wrote to the account at `heard_at` (None: never).
+
+        Returns a refusal where the provider would take nothing that this part has, so that it is not asked.
+        """
+        return part
+
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         """Hand one part to the provider and return the outcome. Never raises for what a provider may do."""
@@ -394,6 +409,10 @@ class Transport(abc.ABC):
         """Return the number of the person with a hidden WhatsApp id (…@lid) in the stored spelling; "" where the
         provider does not know it. Raise CheckFailed where it could not be asked."""
         return ""
+
+    async def templates(self) -> list[Any]:
+        """Return the account's message templates, in the channel's own type; raise CheckFailed."""
+        raise NotImplementedError(f"{self.channel.key} has no templates")
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Close the connections."""

@@ -26,6 +26,7 @@ class EventKind(enum.StrEnum):
     # Also a message that was accepted first and refused later.
     BOUNCE = "bounce"
     COMPLAINT = "complaint"
+    # A person opts out, or takes that back (`detail["resumed"]`).
     UNSUBSCRIBE = "unsubscribe"
     # The account itself: paired, logged out, banned, disconnected.
     SESSION = "session"
@@ -61,8 +62,8 @@ class ProviderEvent:
     #: The words of a person, or the provider's about a failure.
     text: str = ""
     #: Plain values for the kinds that need more: `state` and `until` of a session, `kind` (accounts.channels.base.Kind)
-    #: of a bounce and `certain` where nothing had gone out, `seen_as` a name, `by_device` of a receipt: a linked device
-    #: of the account, such as a gateway, wrote the message, and not a person on the phone.
+    #: of a bounce, its `retry_after` in seconds and `certain` where nothing had gone out, `seen_as` a name, `by_device`
+    #: of a receipt: a linked device of the account, such as a gateway, wrote the message, not a person on the phone.
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,6 +92,14 @@ class Webhook(abc.ABC):
     @abc.abstractmethod
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         """Return the events in a request; none where it does not concern us. Raises Unreadable."""
+
+    def about_others(self, request: HookRequest, account: AccountConfig) -> set[tuple[str, str]]:
+        """Return settings of other accounts that a request is about, as names and values. Raises Unreadable.
+
+        A provider may have one webhook for several accounts. The accounts with these settings get the request too,
+        where it is authentic for them.
+        """
+        return set()
 
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
         """Return the answer to a GET by which a provider asks whether the address is ours; None refuses it."""

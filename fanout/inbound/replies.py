@@ -22,6 +22,7 @@ from fanout.runs import message_2, transitions
 from fanout.runs.people import forget
 from reminders.erasure import erased
 from reminders.models import Recipient, Suppression
+from reminders.suppressions import holding
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -187,22 +188,52 @@ def stays_forgotten(address: str, recipients: list[int]) -> bool:
     return not recipients and bool(erased(spellings_of(address)))
 
 
+REPORTED = "reported by the provider"
+REPORTED_TOO = "reported by the provider; suppressed before"
+
+
 def unsubscribe(event: InboundEvent, now: datetime) -> str:
-    return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed")
+    """Opt out a person who told the provider so, or take that back if the provider reports a resume."""
+    use_stored_spelling(event)
+    if event.detail.get("resumed"):
+        return _resume(event)
+    wishes = InboundEvent.objects.filter(kind=event.kind, account=event.account_id, address=event.address)
+    if wishes.filter(happened_at__gt=event.happened_at, detail__resumed=True).exists():
+        return "nothing: the person took it back later"
+    return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed", now)
 
 
 def complaint(event: InboundEvent, now: datetime) -> str:
-    return _by_provider(event, Reason.COMPLAINT, Source.PROVIDER, "complained")
+    return _by_provider(event, Reason.COMPLAINT, Source.PROVIDER, "complained", now)
 
 
-def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
+def _by_provider(
+    event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str, now: datetime
+) -> str:
     if not event.address or event.group:
         return "nothing: it names no person"
     use_stored_spelling(event)
     if stays_forgotten(event.address, recipients_at(event.address)):
         return forget(event)
-    opt_out(event.address, reason, source, "reported by the provider")
+    before = Suppression.objects.filter(holding(now), address=event.address).exclude(reason=reason, detail=REPORTED)
+    opt_out(event.address, reason, source, REPORTED_TOO if before.exists() else REPORTED)
     return f"{what}: opted out and suppressed"
+
+
+def _resume(event: InboundEvent) -> str:
+    """Take back the opt-out that this account's provider reported; other reasons to send nothing stay."""
+    recipients = lock_recipients(event.address)
+    wishes = InboundEvent.objects.filter(kind=event.kind, address=event.address).exclude(account=event.account_id)
+    latest = {wish.account_id: wish.detail.get("resumed") for wish in wishes.order_by("happened_at", "pk")}
+    if not all(latest.values()):
+        return "nothing: the person has opted out of another account's messages too"
+    spellings = spellings_of(event.address)
+    mine = Suppression.objects.filter(address__in=spellings, reason=Reason.UNSUBSCRIBED, detail=REPORTED)
+    if not mine.delete()[0]:
+        return "nothing: there is no opt-out that it takes back"
+    opted_out = Recipient.objects.filter(pk__in=recipients, status=Recipient.Status.OPTED_OUT)
+    opted_out.update(status=Recipient.Status.ACTIVE)
+    return "resumed: the opt-out is taken back"
 
 
 # --- people ----------------------------------------------------------------------------------------------

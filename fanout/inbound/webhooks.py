@@ -7,6 +7,7 @@ events are durable; the inbound worker decides later what follows from them (fan
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -102,12 +103,22 @@ class Intake:
         if not webhook.authentic(request, account):
             raise Refused(403, "the signature does not fit")
         try:
-            events = webhook.parse(request, account)
+            meant = [account, *await self._others(webhook, request, account)]
+            events = [(one.id, event) for one in meant for event in webhook.parse(request, one)]
         except Unreadable as problem:
             raise Refused(400, str(problem)) from None
-        if events and not await self.store([(account.id, event) for event in events]):
+        if events and not await self.store(events):
             raise Refused(400, "the events cannot be stored")
         return "ok"
+
+    async def _others(self, webhook: Webhook, request: HookRequest, account: AccountConfig) -> list[AccountConfig]:
+        """Return the other accounts that an authentic request is about and for which it is authentic as well."""
+        named = sorted(webhook.about_others(request, account))
+        if not named:
+            return []
+        settings = {"names": [name for name, _ in named], "values": [value for _, value in named]}
+        rows = await self.accounts.query(OTHERS, settings | {"channel": account.channel, "account": account.id})
+        return [other for other in map(config_of, rows) if webhook.authentic(request, other)]
 
     async def _whose(self, channel: str, token: str) -> tuple[AccountConfig, Webhook]:
         """Return account and webhook. Every wrong address gets the same response."""
@@ -144,18 +155,28 @@ SELECT id, channel, label, address, config, credentials, hook_token FROM account
 """
 
 
+OTHERS = """
+SELECT id, channel, label, address, config, credentials FROM accounts_account a
+ WHERE channel = %(channel)s AND id <> %(account)s
+   AND EXISTS (SELECT FROM unnest(%(names)s::text[], %(values)s::text[]) AS s(name, value)
+                WHERE a.config ->> s.name = s.value)
+"""
+
+
 class Database:
     """One session, opened when it is needed. Its statements can be run twice: a lost session costs one more try."""
 
     def __init__(self) -> None:
         self.link: psycopg.AsyncConnection[Row] | None = None
+        self.turn = asyncio.Lock()
 
     async def query(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
-        try:
-            return await self._query(statement, parameters)
-        except psycopg.OperationalError:
-            await self.close()
-            return await self._query(statement, parameters)
+        async with self.turn:
+            try:
+                return await self._query(statement, parameters)
+            except psycopg.OperationalError:
+                await self.close()
+                return await self._query(statement, parameters)
 
     async def _query(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
         if self.link is None:

@@ -42,6 +42,20 @@ def failed(code: int = 131026) -> dict[str, Any]:
     return status("failed", errors=[{"code": code, "title": "Undeliverable", "error_data": {"details": "No app"}}])
 
 
+def preference(value: Any, **more: Any) -> dict[str, Any]:
+    wish = {"wa_id": "4917612345678", "category": "marketing_messages", "value": value, "timestamp": 1_780_000_000}
+    metadata = {"display_phone_number": "4930123456", "phone_number_id": "10200"}
+    return change("user_preferences", {"metadata": metadata, "user_preferences": [wish | more]})
+
+
+def restricted(*limits: Any) -> dict[str, Any]:
+    return change("account_update", {"event": "ACCOUNT_RESTRICTION", "restriction_info": list(limits)})
+
+
+def limit(expiration: Any) -> dict[str, Any]:
+    return {"restriction_type": "RESTRICTED_BIZ_INITIATED_MESSAGING", "expiration": expiration}
+
+
 def account_update(state: Any) -> dict[str, Any]:
     return change("account_update", {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": state}})
 
@@ -51,11 +65,24 @@ class TestWebhook(WebhookContract):
     account = AccountConfig(
         1, "cloud", "Line", "", {"phone_number_id": "10200"}, {"app_secret": "k3y", "verify_token": "v3rify"}
     )
-    samples = (message(), status("delivered"), status("read"), failed(), account_update(["DISABLE"]))
+    samples = (
+        message(),
+        status("delivered"),
+        status("read"),
+        failed(),
+        preference("stop"),
+        preference("resume"),
+        account_update(["DISABLE"]),
+        restricted(limit(1_780_086_400)),
+    )
     future = (
         change("flows", {"event": "x"}),
         status("heard"),
         status("sent"),
+        message(type="hologram", text=None, hologram={"id": "1"}),
+        preference("sometimes"),
+        preference("stop", category="chess"),
+        restricted({"restriction_type": "RESTRICTED_DAYDREAMING", "expiration": 1_780_086_400}),
         account_update("SCHEDULE_FOR_DISABLE"),
         {"object": "x", "entry": []},
     )
@@ -94,9 +121,10 @@ class TestWebhook(WebhookContract):
         assert (event.address, event.group) == ("+4917612345678", GROUP_ID)
 
     def test_a_person_with_a_user_name_has_no_number(self) -> None:
-        event = self.one(message(**{"from": "", "user_id": "DE.13491208655302741918"}))
+        for name in ("user_id", "from_user_id"):
+            event = self.one(message(**{"from": "", name: "DE.13491208655302741918"}))
 
-        assert (event.address, event.detail["user_id"]) == ("", "DE.13491208655302741918")
+            assert (event.address, event.detail["user_id"]) == ("", "DE.13491208655302741918")
 
     @pytest.mark.parametrize(
         ("name", "kind"), [("delivered", EventKind.DELIVERED), ("read", EventKind.READ), ("played", EventKind.READ)]
@@ -107,14 +135,18 @@ class TestWebhook(WebhookContract):
         assert (event.kind, event.provider_id, event.message_id) == (kind, "wamid.x", "crier-7-0")
         assert (event.address, event.at, event.key) == ("+4917612345678", AT, f"status:wamid.x:{name}")
 
-    @pytest.mark.parametrize(
-        ("code", "kind"), [(131026, "recipient_gone"), (131049, "new_chats_blocked"), (999_999, "unknown")]
-    )
+    @pytest.mark.parametrize(("code", "kind"), [(131026, "recipient_gone"), (999_999, "unknown")])
     def test_a_late_refusal_has_its_kind_and_metas_words(self, code: int, kind: str) -> None:
         event = self.one(failed(code))
 
         assert (event.kind, event.detail) == (EventKind.BOUNCE, {"kind": kind})
         assert event.text == f"Undeliverable: No app ({code})"
+
+    def test_a_late_limit_of_one_person_says_how_long(self) -> None:
+        event = self.one(failed(131049))
+
+        assert event.detail == {"kind": "recipient_limited", "retry_after": 86_400.0}
+        assert event.text.startswith("Undeliverable: No app (131049). WhatsApp limits how many marketing messages")
 
     def test_members_of_a_group_have_receipts_of_their_own(self) -> None:
         member = {"recipient_id": GROUP_ID, "recipient_type": "group"}
@@ -129,11 +161,41 @@ class TestWebhook(WebhookContract):
     def test_another_number_of_the_same_app_is_not_ours(self) -> None:
         assert self.parse(value("999", messages=[{"id": "wamid.a", "from": "4917612345678"}])) == []
 
+    @pytest.mark.parametrize(
+        ("body", "named"),
+        [
+            (message(), set()),
+            (status("read"), set()),
+            (value("999", messages=[]), {("phone_number_id", "999")}),
+            (account_update("DISABLE"), {("business_account_id", "W")}),
+            (change("flows", {"event": "x"}), set()),
+        ],
+        ids=["ours", "a receipt of ours", "another number", "a business account", "neither"],
+    )
+    def test_which_other_accounts_a_report_is_about(self, body: dict[str, Any], named: set[tuple[str, str]]) -> None:
+        assert self.webhook.about_others(self.request(body), self.account) == named
+
     @pytest.mark.parametrize(("state", "expected"), [("DISABLE", "banned"), (["REINSTATE"], "active")])
     def test_a_business_account_is_disabled_or_back(self, state: Any, expected: str) -> None:
         event = self.one(account_update(state))
 
         assert (event.kind, event.detail, event.at) == (EventKind.SESSION, {"state": expected}, AT)
+
+    def test_a_restriction_without_an_end_is_for_an_operator(self) -> None:
+        assert self.one(restricted(limit(1_780_086_400), limit(None))).detail == {"state": "banned"}
+
+    @pytest.mark.parametrize("label", ["Stop promotions", " STOP  Promotions ", "Parar promoções"])
+    @pytest.mark.parametrize("place", ["text", "payload"])
+    def test_metas_own_button_opts_out(self, label: str, place: str) -> None:
+        event = self.one(message(type="button", text=None, button={"text": "x", "payload": "y"} | {place: label}))
+
+        assert (event.kind, event.address) == (EventKind.UNSUBSCRIBE, "+4917612345678")
+
+    def test_a_preference_that_is_taken_back_is_another_event(self) -> None:
+        stop, resume = self.one(preference("stop")), self.one(preference("resume"))
+
+        assert stop.key != resume.key
+        assert (stop.detail, resume.detail) == ({}, {"resumed": True})
 
     def test_several_events_in_one_body(self) -> None:
         both = message()

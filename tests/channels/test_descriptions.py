@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -97,10 +98,13 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "receipts": True,
             "inbound": True,
             "lists_groups": True,
+            "lists_templates": True,
+            "free_for": timedelta(hours=24),
             "own_kind": "person",
         },
         {
             "phone_number_id": "text, required, destination",
+            "business_account_id": "text",
             "template": "text",
             "template_language": "text, else en",
             "access_token": "text, required, secret",

@@ -33,6 +33,7 @@ ALL_KINDS = (
     Kind.RATE_LIMITED,
     Kind.HARD_BOUNCE,
     Kind.SOFT_BOUNCE,
+    Kind.RECIPIENT_LIMITED,
     Kind.AUTH,
     Kind.BANNED,
     Kind.UNAVAILABLE,

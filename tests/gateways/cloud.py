@@ -1,15 +1,25 @@
-"""WhatsApp's Cloud API as Meta documents it."""
+"""WhatsApp's Cloud API as Meta documents it.
+
+Bodies of answers: Meta's OpenAPI description of the Cloud API (facebook/openapi, v23.0). The rest below
+developers.facebook.com/documentation/business-messaging/whatsapp: support/error-codes, templates/components and
+webhooks/reference (messages, user_preferences).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
 from accounts.channels.http import Answer
-from tests.gateways.server import Dialect, Malformed
+from accounts.channels.sandbox.book import Line
+from tests.gateways.captures.cloud import TEMPLATES
+from tests.gateways.server import Dialect, Hooked, Malformed
 
 GROUP_ID = "Y2FwaV9ncm91cDoxNzA1NTU1MDEzOToxMjAzNjM0MDQ2OTQyMzM4MjAZD"
 
@@ -24,10 +34,10 @@ class Cloud(Dialect):
         "auth": error(401, 190),
         "banned": error(403, 131031),
         "rate_limited": error(429, 130429),
-        "soft_bounce": error(400, 131056),
-        "unavailable": error(500, 131016),
+        "recipient_limited": error(400, 131049),
+        "not_writable": error(403, 130497),
+        "unavailable": error(503, 2),
         "recipient_gone": error(400, 131026),
-        "new_chats_blocked": error(400, 131049),
         "content_rejected": error(400, 131047),
         "error_after_accept": error(500, 131000),
     }
@@ -39,6 +49,8 @@ class Cloud(Dialect):
             raise Malformed(400, {"error": {"message": "Unknown path components", "code": 2500}})
         if rest == ["media"]:
             return await self.media_id(number, key, request)
+        if rest == ["message_templates"]:
+            return Answer(200, {"data": [capture.item for capture in TEMPLATES], "paging": {"cursors": {"after": "x"}}})
         if rest == ["groups"]:
             return self.page(request.query.get("after"))
         if rest == ["messages"]:
@@ -52,6 +64,8 @@ class Cloud(Dialect):
         is_group = body["recipient_type"] == "group"
         if body["messaging_product"] != "whatsapp" or is_group == body["to"].startswith("+"):
             raise Malformed(400, {"error": {"message": "Invalid parameter", "code": 100}})
+        if any(NOT_IN_A_VALUE.search(value) for value in values_in(content)):
+            raise Malformed(400, {"error": {"message": NO_BREAKS, "code": 132018}})
         message_id = body["biz_opaque_callback_data"]
         return await self.deliver(number, body["to"], kind, text, content.get("id"), message_id, key)
 
@@ -82,10 +96,59 @@ class Cloud(Dialect):
         contacts = [{"input": to, "wa_id": to.removeprefix("+")}]
         return Answer(200, {"contacts": contacts, "messages": [{"id": provider_id, "message_status": "accepted"}]})
 
+    def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
+        """Besides replies: "reaction", "failed 131049" (any code), and the preferences "stop" and "resume"."""
+        number, at = line["to"].removeprefix("+"), str(int(self.provider.now()))
+        said = {"from": number, "id": f"wamid.{hidden}.{line['provider_id']}", "timestamp": at}
+        said["context"] = {"id": line["provider_id"]}
+        field, value = "messages", {}
+        if hidden.startswith("failed "):
+            errors = [{"code": int(hidden.removeprefix("failed ")), "title": text}]
+            value["statuses"] = [{"id": line["provider_id"], "status": "failed", "timestamp": at, "errors": errors}]
+            value["statuses"][0] |= {"recipient_id": number, "biz_opaque_callback_data": line["message_id"]}
+        elif hidden in ("stop", "resume"):
+            field, wish = "user_preferences", {"wa_id": number, "category": "marketing_messages", "value": hidden}
+            value[field] = [wish | {"detail": text, "timestamp": int(at)}]
+        elif hidden == "nowhere":
+            value["messages"] = [said | {"from": "", "from_user_id": f"DE.{number}"} | CONTENT[""](text)]
+        else:
+            value["messages"] = [said | CONTENT[hidden](text)]
+        metadata = {"display_phone_number": "4930123456", "phone_number_id": line["account"]}
+        change = {"field": field, "value": {"messaging_product": "whatsapp", "metadata": metadata, **value}}
+        entry = {"id": "20400", "time": int(at), "changes": [change]}
+        body = json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
+        signature = hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
+        return Hooked({"X-Hub-Signature-256": f"sha256={signature}"}, body)
+
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        return self.incoming(line, emoji, "reaction", key)
+
+    def late_refusal(self, line: Line, key: str) -> Hooked:
+        return self.incoming(line, "Message undeliverable", "failed 131026", key)
+
+
+#: What a person may send, with their words in it.
+CONTENT: dict[str, Any] = {
+    "": lambda text: {"type": "text", "text": {"body": text}},
+    "button": lambda text: {"type": "button", "button": {"text": text, "payload": "p"}},
+    "list": lambda text: {
+        "type": "interactive",
+        "interactive": {"type": "list_reply", "list_reply": {"id": "r1", "title": text, "description": "x"}},
+    },
+    "reaction": lambda text: {"type": "reaction", "reaction": {"message_id": "wamid.ours", "emoji": text}},
+}
+NOT_IN_A_VALUE = re.compile(r"[\n\t]| {5}")
+NO_BREAKS = "(#132018) Param text cannot have new-line/tab characters or more than 4 consecutive spaces"
+
+
+def values_in(content: dict[str, Any]) -> Iterator[str]:
+    """Yield the texts of a template's parameters."""
+    for component in content.get("components", ()):
+        yield from (parameter["text"] for parameter in component["parameters"] if parameter["type"] == "text")
+
 
 def template_text(content: dict[str, Any]) -> str:
-    components = content.get("components")
-    return components[0]["parameters"][0]["text"] if components else ""
+    return " ".join(values_in(content))
 
 
 DIALECT = Cloud

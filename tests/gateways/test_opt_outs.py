@@ -61,6 +61,13 @@ CASES = [
         "d1",
         ("fromNumber", "nested"),
     ),
+    Case(
+        "cloud",
+        {"phone_number_id": "10200"},
+        {"access_token": "k", "app_secret": SECRET},
+        "10200",
+        ("", "button", "list", "nowhere"),
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import InboundEvent
 from reminders.models import Recipient
 from tests.gateways.process import GatewayServer
@@ -50,5 +50,5 @@ def test_a_reaction_is_no_answer_and_a_late_refusal_no_delivery(case: Case, tmp_
 
 
 def hear() -> None:
-    while hearing.step(timezone.now()):
+    while worker.step(timezone.now()):
         pass

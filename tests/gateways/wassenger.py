@@ -92,7 +92,24 @@ class Wassenger(Dialect):
             number = "" if hidden == "nowhere" else line["to"]
             message = {**written, "flow": "inbound", "from": chat, "fromNumber": number, "chat": {"id": chat}}
             told = {"device": {"id": device}, "data": {**message, "timestamp": int(self.provider.now())}}
-        body = json.dumps({"id": f"evt-{ident}", "event": "message:in:new", **told}).encode()
+        return self.signed({"id": f"evt-{ident}", "event": "message:in:new", **told}, key)
+
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        digits = line["to"].removeprefix("+")
+        ident, chat = f"3EB1{line['provider_id']}", {"id": f"{digits}@c.us"}
+        said = {"id": ident, "type": "reaction", "body": emoji, "flow": "inbound", "fromNumber": line["to"]}
+        data = {**said, "from": chat["id"], "chat": chat, "timestamp": int(self.provider.now())}
+        told = {"device": {"id": line["account"]}, "data": data}
+        return self.signed({"id": f"evt-{ident}", "event": "message:in:new", **told}, key)
+
+    def late_refusal(self, line: Line, key: str) -> Hooked:
+        sent = {"id": f"w-{line['provider_id']}", "waId": line["provider_id"], "reference": line["message_id"]}
+        data = {**sent, "status": "failed", "error": {"message": "Number is not on WhatsApp"}}
+        told = {"device": {"id": line["account"]}, "data": data}
+        return self.signed({"id": f"evt-failed-{line['provider_id']}", "event": "message:out:failed", **told}, key)
+
+    def signed(self, event: dict[str, Any], key: str) -> Hooked:
+        body = json.dumps(event).encode()
         return Hooked({"X-Wassenger-Signature": f"sha256={hmac.new(key.encode(), body, 'sha256').hexdigest()}"}, body)
 
 

@@ -451,6 +451,61 @@ def test_a_providers_word(kind: str, reason: str, source: str) -> None:
     assert (suppression.reason, suppression.source, suppression.expires_at) == (reason, source, None)
 
 
+def wish(account: Account, minute: int, resumed: bool = False) -> str:
+    """Work on the person's wish to get nothing more, or to get messages again."""
+    at = MONDAY + timedelta(minutes=minute)
+    return say(account, 0, at, "", kind=EventKind.UNSUBSCRIBE, detail={"resumed": True} if resumed else {})
+
+
+def status_of(whom: Recipient) -> str:
+    return Recipient.objects.get(pk=whom.pk).status
+
+
+def test_a_provider_reports_that_an_opt_out_is_taken_back() -> None:
+    account = AccountFactory.create()
+    mine, theirs = person(account.owner), person(UserFactory.create())
+    wish(account, 0)
+
+    assert wish(account, 1, resumed=True) == "resumed: the opt-out is taken back"
+    assert wish(account, 1, resumed=True) == "nothing: there is no opt-out that it takes back"
+    assert {status_of(mine), status_of(theirs)} == {"active"}
+    assert not Suppression.objects.exists()
+
+
+def test_an_older_opt_out_that_comes_late_is_taken_back_already() -> None:
+    account = AccountFactory.create()
+    whom = person(account.owner)
+
+    assert wish(account, 1, resumed=True) == "nothing: there is no opt-out that it takes back"
+    assert wish(account, 0) == "nothing: the person took it back later"
+    assert status_of(whom) == "active"
+    assert wish(account, 2) == "unsubscribed: opted out and suppressed"
+
+
+@pytest.mark.parametrize("word_first", [True, False])
+def test_who_also_wrote_stop_stays_out(word_first: bool) -> None:
+    account = AccountFactory.create()
+    whom = person(account.owner)
+    for by_word in (word_first, not word_first):
+        say(account, 0, MONDAY, "STOP") if by_word else wish(account, 0)
+
+    assert wish(account, 1, resumed=True) == "nothing: there is no opt-out that it takes back"
+    assert status_of(whom) == "opted_out"
+    assert Suppression.objects.get().expires_at is None
+
+
+def test_who_stopped_another_account_stays_out_until_both_are_resumed() -> None:
+    one, other = AccountFactory.create(), AccountFactory.create()
+    whom = person(one.owner)
+    wish(one, 0)
+    wish(other, 0)
+
+    assert wish(one, 1, resumed=True).startswith("nothing: the person has opted out of another account's")
+    assert status_of(whom) == "opted_out"
+    assert wish(other, 2, resumed=True) == "resumed: the opt-out is taken back"
+    assert status_of(whom) == "active"
+
+
 @pytest.mark.django_db
 def test_a_suppression_that_would_expire_becomes_the_persons_word() -> None:
     account = AccountFactory.create()

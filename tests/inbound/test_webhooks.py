@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
 import threading
 import time
@@ -23,6 +25,7 @@ from fanout.inbound.webhooks import MOST_BYTES, Webhooks
 from fanout.models import InboundEvent
 from tests.engine.test_processes import until
 from tests.factories import AccountFactory
+from tests.gateways.captures.cloud import HookCapture, message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 KEY = "a shared key"
@@ -98,6 +101,29 @@ def test_a_repeated_delivery_changes_nothing(account):
     assert post(path_of(account), body, body, body) == [200] * 3
     assert post(path_of(account), body) == [200]
     assert InboundEvent.objects.count() == 1
+
+
+def test_one_webhook_for_several_numbers_of_an_app():
+    """Meta has one address for an app. The same secret makes a report authentic for its other numbers, too."""
+
+    def number(number: str, business: str = "20400", secret: str = "s") -> Account:
+        config = {"phone_number_id": number, "business_account_id": business}
+        credentials = {"access_token": "k", "app_secret": secret}
+        return AccountFactory.create(channel="cloud", config=config, credentials=credentials)
+
+    first, second, elsewhere = number("10200"), number("10201"), number("10201", secret="another app's")
+    stranger = number("10300", business="20500")
+
+    said = message("reply", "text", "text", text={"body": "Yes"}).value
+    about_second = said | {"metadata": {"phone_number_id": "10201"}}
+    deleted = {"event": "ACCOUNT_DELETED"}
+    for field, value in (("messages", about_second), ("account_update", deleted)):
+        body = json.dumps(HookCapture("", "", field, value).body()).encode()
+        signed = "sha256=" + hmac.new(b"s", body, hashlib.sha256).hexdigest()
+        assert post(path_of(first), body, body, x_hub_signature_256=signed) == [200, 200]
+
+    heard = {one.pk: sorted(one.inbound_events.values_list("kind", flat=True)) for one in Account.objects.all()}
+    assert heard == {first.pk: ["session"], second.pk: ["reply", "session"], elsewhere.pk: [], stranger.pk: []}
 
 
 # One test for many cases: each test empties the whole database.

@@ -24,6 +24,7 @@ from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE, guess_kind, norm
 from accounts.channels import events, http, mail, paired, refusals, registry
 from accounts.channels import settings as channel_settings
 from accounts.channels.base import AccountConfig, Part
+from accounts.channels.cloud import templates as cloud_templates
 from accounts.channels.events import HookRequest
 from accounts.channels.evolution import transport as evolution
 from accounts.channels.gmail import google_api as gmail
@@ -176,7 +177,13 @@ BODIES: dict[str, Callable[[str], Any]] = {
         "data": {"key": {"id": t, "remoteJid": t, "fromMe": False}, "message": {"conversation": t}, "pushName": t},
     },
     "cloud": lambda t: {
-        "entry": [{"changes": [{"value": {"messages": [{"id": t, "from": t, "text": {"body": t}}], "metadata": {}}}]}]
+        "entry": [
+            {
+                "changes": [
+                    {"value": {"messages": [{"id": t, "from": t, "type": "text", "text": {"body": t}}], "metadata": {}}}
+                ]
+            }
+        ]
     },
     "wassenger": lambda t: {"event": "message:in:new", "data": {"id": t, "fromNumber": t, "body": t}},
     "unipile": lambda t: {
@@ -188,10 +195,14 @@ BODIES: dict[str, Callable[[str], Any]] = {
     },
 }
 
+TEMPLATE = cloud_templates.Template("a", "en", body="News: {{1}}.")
+
 READERS: dict[str, Reader] = {
     "placeholders": parsed,
     "is a template": placeholders.is_template,
     "doubled braces": lambda text: list(placeholders.DOUBLED.finditer(text)),
+    "body of a template": lambda text: (cloud_templates.names_in(text), cloud_templates.body_problems(text)),
+    "value of a template": lambda text: cloud_templates.problems(TEMPLATE, {"body.1": text}),
     "name of a field": imports.field_name.__wrapped__,
     "person": lambda text: normalise(PERSON, text, "DE"),
     "group": lambda text: normalise(GROUP, text),
@@ -278,6 +289,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/settings.py": ("setting: host", "setting: url", "certificates", "setting: certificates"),
     "accounts/channels/gmail/google_api.py": ("answer of Gmail",),
     "accounts/channels/mail.py": ("own words", "text of HTML", "HTML reply", "mail with HTML", "address in a mail"),
+    "accounts/channels/cloud/templates.py": ("body of a template", "value of a template"),
     "accounts/channels/evolution/transport.py": ("answer of Evolution",),
     "accounts/channels/refusals.py": ("refusal",),
     "accounts/channels/smtp/connection.py": ("queued as",),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
 from accounts.channels.settings import Field, FieldKind
+
+#: For so long after a person's message an account may write freely to them; afterwards only a template reaches them.
+WINDOW = timedelta(hours=24)
 
 CHANNEL = Channel(
     key="cloud",
@@ -23,6 +28,8 @@ CHANNEL = Channel(
     receipts=True,
     inbound=True,
     lists_groups=True,
+    lists_templates=True,
+    free_for=WINDOW,
     own_kind=PERSON,
     fields=(
         Field(
@@ -33,10 +40,18 @@ CHANNEL = Channel(
             help="Meta's id of the number, from the app's API setup; not the number itself.",
         ),
         Field(
+            name="business_account_id",
+            label="WhatsApp Business account ID",
+            help="Meta's id of the account with this number, from the app's API setup. Templates are read from "
+            "it, and reports about other business accounts are ignored. Empty: reports about any of them count.",
+        ),
+        Field(
             name="template",
             label="Template",
-            help="An approved template whose body is one variable: texts go out as its value, which is the only way to "
-            "people who have not written within 24 hours. Empty: texts go out as they are.",
+            help="For texts without a template of their own: an approved template with one numbered variable and words "
+            "around it, such as “News: {{1}} Reply STOP to get no more.” Texts go out as its value, which is the only "
+            "way to people who have not written within 24 hours; line breaks become spaces. Empty: texts go out as "
+            "they are.",
         ),
         Field(name="template_language", label="Template's language", default="en", help="For example en or pt_BR."),
         Field(
@@ -44,7 +59,8 @@ CHANNEL = Channel(
             label="Access token",
             secret=True,
             required=True,
-            help="Of a system user with the permission whatsapp_business_messaging.",
+            help="Of a system user with the permission whatsapp_business_messaging, and whatsapp_business_management "
+            "to read the templates.",
         ),
         Field(
             name="app_secret",
@@ -56,7 +72,8 @@ CHANNEL = Channel(
             name="verify_token",
             label="Verify token",
             secret=True,
-            help="Any text; enter the same one where you register the webhook at Meta.",
+            help="Any text; enter the same one where you register the webhook at Meta. Subscribe it there to messages, "
+            "account_update and user_preferences. One webhook serves all numbers of an app that have its app secret.",
         ),
         Field(
             name="url",

@@ -6,8 +6,10 @@ comes back with the receipts. Meta's error code decides what an answer means, be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from accounts.channels.base import (
@@ -25,6 +27,16 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.cloud.channel import CHANNEL
+from accounts.channels.cloud.templates import (
+    WINDOW_CLOSED,
+    Template,
+    Unfit,
+    Way,
+    content,
+    template_in,
+    template_of,
+    way_to,
+)
 from accounts.channels.gateway import Call, Gateway, call, content_of
 from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 
@@ -34,6 +46,9 @@ UPLOAD_SECONDS = 120.0
 SENDING_STATES = (None, "CONNECTED", "FLAGGED")
 PAGE = 500
 MOST_PAGES = 20
+TEMPLATE_PAGE = 250
+TEMPLATE_FIELDS = "name,language,status,category,parameter_format,components"
+NO_BUSINESS = "Enter the WhatsApp Business account ID among the account's settings: its templates are read from there."
 NO_CAPTION = "Meta's audio has no caption: send the text as a part of its own"
 
 
@@ -73,17 +88,36 @@ class CloudTransport(Gateway):
         common = {"messaging_product": "whatsapp", "biz_opaque_callback_data": message_id}
         return call(f"{self.number}/messages", common | to | self._content(part))
 
+    def fit(self, part: Part, heard_at: datetime | None, now: datetime) -> Part | NotSent:
+        if heard_at is None and not self.secrets["app_secret"]:
+            # Webhooks are refused without it, so that the account hears of no message: Meta has to judge.
+            return part
+        way = way_to(heard_at, self._template_for(part) is not None, now)
+        if way is Way.FREE:
+            return replace(part, template=None, free=True)
+        return part if way is Way.TEMPLATE else NotSent(Kind.CONTENT_REJECTED, WINDOW_CLOSED)
+
+    def _template_for(self, part: Part) -> tuple[Template, Mapping[str, str]] | None:
+        """Return the part's template with its values, or for a text the account's, whose only variable it becomes."""
+        if part.template:
+            return template_in(part.template), part.template.get("values", {})
+        if self.values["template"] and part.kind == "text" and not part.free:
+            named = Template(self.values["template"], self.values["template_language"], body="{{1}}")
+            return named, {"body.1": part.text}
+        return None
+
     def _content(self, part: Part) -> dict[str, Any]:
+        if chosen := self._template_for(part):
+            file = None if part.media is None else file_of(replace(part, text=""), part.media)
+            try:
+                return content(*chosen, file)
+            except Unfit as reason:
+                raise Refused(NotSent(Kind.CONTENT_REJECTED, str(reason))) from reason
         if part.kind == "audio" and part.text:
             raise Refused(NotSent(Kind.CONTENT_REJECTED, NO_CAPTION))
         if part.media is not None:
             return {"type": part.kind, part.kind: file_of(part, part.media)}
-        if not self.values["template"]:
-            return {"type": "text", "text": {"body": part.text}}
-        language = {"code": self.values["template_language"]}
-        body = {"type": "body", "parameters": [{"type": "text", "text": part.text}]}
-        template = {"name": self.values["template"], "language": language, "components": [body]}
-        return {"type": "template", "template": template}
+        return {"type": "text", "text": {"body": part.text}}
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
@@ -105,6 +139,25 @@ class CloudTransport(Gateway):
             params["after"] = after
         return listed
 
+    async def templates(self) -> list[Template]:
+        """Return the templates of the business account, also those that cannot be used (`Template.unusable`)."""
+        business = self.values["business_account_id"]
+        if not business:
+            raise CheckFailed(Kind.AUTH, NO_BUSINESS)
+        path = f"/{quote(self.values['version'], safe='')}/{quote(business, safe='')}/message_templates"
+        found: list[Template] = []
+        params = {"fields": TEMPLATE_FIELDS, "limit": str(TEMPLATE_PAGE)}
+        for _ in range(MOST_PAGES):
+            body = (await self.ask(path, params)).body
+            page = body.get("data")
+            found += filter(None, map(template_of, page if isinstance(page, list) else []))
+            after = as_text(dig(body, "paging", "cursors", "after"))
+            # The address of the next page has the token in it: only the cursor is taken from there.
+            if not after or not dig(body, "paging", "next"):
+                break
+            params["after"] = after
+        return found
+
 
 def file_of(part: Part, media: Media) -> dict[str, Any]:
     """Return an uploaded file with the fields that its kind takes."""
@@ -121,54 +174,101 @@ def group_of(item: Any) -> Group:
 # -- meaning of the answers -------------------------------------------------------------------------------
 
 
-KIND_OF_CODE = {
+class Meaning(NamedTuple):
+    """What one of Meta's error codes says: the kind, advice for the operator, and seconds to wait where it has none."""
+
+    kind: Kind
+    advice: str = ""
+    wait: float | None = None
+
+
+DAY = 86_400.0
+TOKEN = Meaning(Kind.AUTH, "Create a new access token and enter it among the account's credentials.")
+PERMISSION = Meaning(
+    Kind.AUTH, "The access token lacks a permission: give the system user whatsapp_business_messaging and a new token."
+)
+RESTRICTED = Meaning(Kind.BANNED, "Meta has restricted the business account: its Business Support Home says why.")
+TOO_FAST = Meaning(Kind.RATE_LIMITED, "Meta limits how often this app or account may call: sending slows down.")
+DOWN = Meaning(Kind.UNAVAILABLE)
+GONE = Meaning(Kind.RECIPIENT_GONE)
+CONTENT = Meaning(Kind.CONTENT_REJECTED)
+UNREGISTERED = Meaning(Kind.AUTH, "The number is not registered with the Cloud API: register it in WhatsApp Manager.")
+
+#: Documented at developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes; 17 and 613 in
+#: Graph API's own list, 80008 in that of the rate limits.
+MEANINGS = {
     # the account
-    3: Kind.AUTH,
-    10: Kind.AUTH,
-    190: Kind.AUTH,  # the token has expired
-    131005: Kind.AUTH,
-    131042: Kind.AUTH,  # no means of payment
-    133010: Kind.AUTH,  # the number is not registered
-    368: Kind.BANNED,
-    131031: Kind.BANNED,
-    131048: Kind.BANNED,  # too many people blocked or reported it
-    131064: Kind.BANNED,
+    0: TOKEN,
+    190: TOKEN,
+    3: PERMISSION,
+    10: PERMISSION,
+    131005: PERMISSION,
+    33: Meaning(Kind.AUTH, "Meta does not know this number, or it was deleted: check the account's phone number ID."),
+    131037: Meaning(Kind.AUTH, "Meta has not approved the number's display name: request it in WhatsApp Manager."),
+    131042: Meaning(Kind.AUTH, "Meta has no valid means of payment: add one to the business account."),
+    131045: UNREGISTERED,
+    133010: UNREGISTERED,
+    368: RESTRICTED,
+    131031: RESTRICTED,
+    131048: Meaning(
+        Kind.BANNED, "Too many people blocked or reported this number: WhatsApp Manager shows its quality."
+    ),
     # too fast, or Meta is down
-    4: Kind.RATE_LIMITED,
-    80007: Kind.RATE_LIMITED,
-    130429: Kind.RATE_LIMITED,
-    131208: Kind.RATE_LIMITED,
-    133016: Kind.RATE_LIMITED,
-    131016: Kind.UNAVAILABLE,
-    131057: Kind.UNAVAILABLE,
-    131056: Kind.SOFT_BOUNCE,  # too many to this one recipient; others go on
-    # the recipient
-    131026: Kind.RECIPIENT_GONE,
-    131021: Kind.RECIPIENT_GONE,  # it is the sender itself
-    131050: Kind.RECIPIENT_GONE,  # refuses marketing from us
-    130472: Kind.RECIPIENT_GONE,
-    131020: Kind.RECIPIENT_GONE,
-    131041: Kind.RECIPIENT_GONE,
-    131207: Kind.RECIPIENT_GONE,
-    131049: Kind.NEW_CHATS_BLOCKED,
+    4: TOO_FAST,
+    17: TOO_FAST,
+    613: TOO_FAST,
+    80007: TOO_FAST,
+    80008: TOO_FAST,
+    130429: TOO_FAST,
+    131064: TOO_FAST,
+    131208: TOO_FAST,
+    133016: TOO_FAST,
+    2: DOWN,
+    131016: DOWN,
+    131057: DOWN,
+    # this person
+    131049: Meaning(
+        Kind.RECIPIENT_LIMITED,
+        "WhatsApp limits how many marketing messages one person gets: the next try is a day later.",
+        DAY,
+    ),
+    131056: Meaning(Kind.RECIPIENT_LIMITED, "Too many messages to this person within seconds.", 6.0),
+    130497: Meaning(Kind.NOT_WRITABLE, "This business account may not write to people in this person's country."),
+    131030: Meaning(
+        Kind.NOT_WRITABLE,
+        "Meta's test numbers reach only the numbers on their list: add this person there, or use a number of your own.",
+    ),
+    131020: GONE,
+    131021: GONE,  # it is the sender itself
+    131026: GONE,
+    131041: GONE,
+    131207: GONE,
+    130472: Meaning(
+        Kind.RECIPIENT_GONE, "Meta leaves this person out of marketing messages, as part of an experiment."
+    ),
+    131050: Meaning(Kind.RECIPIENT_GONE, "This person has stopped marketing messages of this business in WhatsApp."),
     # the content
-    100: Kind.CONTENT_REJECTED,
-    131008: Kind.CONTENT_REJECTED,
-    131009: Kind.CONTENT_REJECTED,
-    131047: Kind.CONTENT_REJECTED,  # more than 24 hours since the recipient wrote
-    131051: Kind.CONTENT_REJECTED,
-    131052: Kind.CONTENT_REJECTED,
-    131053: Kind.CONTENT_REJECTED,
-    131215: Kind.CONTENT_REJECTED,
+    100: CONTENT,
+    131008: CONTENT,
+    131009: CONTENT,
+    131047: Meaning(
+        Kind.CONTENT_REJECTED,
+        "Set a template on the account to reach people who have not written within 24 hours.",
+    ),
+    131051: CONTENT,
+    131052: CONTENT,
+    131053: CONTENT,
+    131063: Meaning(
+        Kind.CONTENT_REJECTED, "Meta takes no marketing templates from this account: use a utility template."
+    ),
+    131215: CONTENT,
 }
 #: Errors on Meta's side that may have come before or after the message was sent.
-UNCERTAIN_CODES = (1, 2, 131000)
+UNCERTAIN_CODES = (1, 131000)
 #: Everything about templates: missing, paused, wrong variables.
 TEMPLATE_CODES = range(132000, 133000)
 #: Permissions of the app.
 PERMISSION_CODES = range(200, 300)
-PAIR_SECONDS = 6.0
-TEMPLATE_HINT = " Set a template on the account to reach people who have not written within 24 hours."
 
 
 def outcome_of(answer: Answer) -> Outcome:
@@ -176,32 +276,41 @@ def outcome_of(answer: Answer) -> Outcome:
         messages = answer.body.get("messages")
         message = as_text(dig(messages[0], "id")) if isinstance(messages, list) and messages else ""
         return Sent(message) if message else Unknown("accepted without an id")
-    if kind_of(code_of(answer)) or (400 <= answer.status < 500 and not is_uncertain(answer)):
+    if kind_of(code_of(answer)) or is_certain(answer):
         return refusal(answer)
     return Unknown(words(answer))
 
 
-def is_uncertain(answer: Answer) -> bool:
-    """Return whether a 4xx leaves open what became of the message: a time-out, or an error without a cause."""
-    return answer.status == 408 or code_of(answer) in UNCERTAIN_CODES
+def is_certain(answer: Answer) -> bool:
+    """Return whether an error without a documented code says that nothing was sent.
+
+    A time-out and Meta's errors without a cause leave that open. 503 is Meta's answer while it takes no requests.
+    """
+    refused = 400 <= answer.status < 500 and answer.status != 408
+    return (refused or answer.status == 503) and code_of(answer) not in UNCERTAIN_CODES
 
 
 def refusal(answer: Answer) -> NotSent:
     """Return the meaning of an answer which certainly says that nothing was sent."""
-    code = code_of(answer)
-    kind = kind_of(code) or (Kind.UNAVAILABLE if answer.status >= 500 else Kind.UNKNOWN)
+    meaning = meaning_of(code_of(answer))
+    if meaning is None:
+        meaning = Meaning(Kind.UNAVAILABLE if answer.status >= 500 else Kind.UNKNOWN)
     wait = as_number(answer.retry_after)
-    if code == 131056 and wait is None:
-        wait = PAIR_SECONDS
-    return NotSent(kind, words(answer) + (TEMPLATE_HINT if code == 131047 else ""), wait)
+    return NotSent(meaning.kind, words(answer), meaning.wait if wait is None else wait)
 
 
 def kind_of(code: Any) -> Kind | None:
-    if not isinstance(code, int):
+    meaning = meaning_of(code)
+    return meaning.kind if meaning else None
+
+
+def meaning_of(code: Any) -> Meaning | None:
+    """Return the meaning of a documented code; None for any other value."""
+    if not isinstance(code, int) or isinstance(code, bool):
         return None
     if code in TEMPLATE_CODES:
-        return Kind.CONTENT_REJECTED
-    return Kind.AUTH if code in PERMISSION_CODES else KIND_OF_CODE.get(code)
+        return CONTENT
+    return PERMISSION if code in PERMISSION_CODES else MEANINGS.get(code)
 
 
 def code_of(answer: Answer) -> Any:
@@ -214,9 +323,11 @@ def words(answer: Answer) -> str:
 
 
 def words_of(error: Any) -> str:
-    """Return Meta's own words: the message and its details."""
+    """Return Meta's own words, the message and its details, and the advice for this code."""
     message = as_text(dig(error, "message")) or as_text(dig(error, "title"))
     details = as_text(dig(error, "error_data", "details"))
     code = as_text(dig(error, "code"))
     said = ": ".join(filter(None, [message, details if details != message else ""]))
-    return f"{said} ({code})" if code and code not in said else said
+    meaning = meaning_of(dig(error, "code"))
+    named = f"{said} ({code})" if code and code not in said else said
+    return f"{named.rstrip('.')}. {meaning.advice}" if meaning and meaning.advice else named

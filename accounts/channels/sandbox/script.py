@@ -29,6 +29,7 @@ EFFECTS: dict[str, tuple[int, str] | None] = {
     "recipient_gone": (404, "The recipient has left"),
     "not_writable": (403, "Only admins write in this group"),
     "new_chats_blocked": (463, "This account may not start new chats"),
+    "recipient_limited": (422, "This person gets no more messages today"),
     # A front end that could not reach the provider behind it, as HTTP gateways answer.
     "refused": (521, "The provider refused the connection"),
     # The message is delivered, but the answer is an error.

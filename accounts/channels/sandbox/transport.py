@@ -57,6 +57,7 @@ KIND_OF_CODE = {
     (403, "not_writable"): Kind.NOT_WRITABLE,
     (422, "hard_bounce"): Kind.HARD_BOUNCE,
     (422, "content_rejected"): Kind.CONTENT_REJECTED,
+    (422, "recipient_limited"): Kind.RECIPIENT_LIMITED,
 }
 
 

@@ -1,0 +1,339 @@
+"""Templates of the Cloud API: what they ask for, what Meta would refuse, how they read, and when one is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Part, Refused
+from accounts.channels.cloud.templates import (
+    WINDOW_CLOSED,
+    Button,
+    Template,
+    Way,
+    body_problems,
+    collapsed,
+    preview,
+    problems,
+    template_in,
+    template_of,
+    way_to,
+)
+from accounts.channels.cloud.transport import CloudTransport
+from accounts.channels.http import Answer
+from tests.channels.contract import TEXT, media
+from tests.gateways.captures import cloud as captures
+from tests.gateways.fake_gateway import FakeGateway
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+LIST = "/v23.0/20400/message_templates"
+
+
+def transport(**config: Any) -> CloudTransport:
+    secrets = {"access_token": "k", "app_secret": config.pop("app_secret", "s")}
+    return CloudTransport(AccountConfig(1, "cloud", "Line", "", {"phone_number_id": "10200", **config}, secrets))
+
+
+def sent(part: Part, **config: Any) -> dict[str, Any]:
+    request = asyncio.run(transport(**config).message("+4917612345678", part, "m-1"))
+    body: dict[str, Any] = json.loads(request.content)
+    return body
+
+
+def template(capture: captures.TemplateCapture) -> Template:
+    found = template_of(capture.item)
+    assert found is not None
+    return found
+
+
+def named(name: str) -> Template:
+    return template(next(capture for capture in captures.TEMPLATES if capture.name == name))
+
+
+def part_of(capture: captures.TemplateCapture) -> Part:
+    """Return a part with the template as a run keeps it."""
+    kept = json.loads(json.dumps(template(capture).as_part(capture.values)))
+    part = Part("1:0", 0, capture.file or "text", "Free text", template=kept)
+    return replace(part, media=media(), handle="h") if capture.file else part
+
+
+# -- shapes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capture", captures.TEMPLATES, ids=lambda capture: capture.name)
+def test_a_template_with_its_values(capture: captures.TemplateCapture) -> None:
+    chosen = template(capture)
+
+    assert chosen.unusable() == ""
+    assert [slot.key for slot in chosen.slots()] == list(capture.values)
+    assert all(slot.example for slot in chosen.slots())
+    assert problems(chosen, capture.values, capture.file) == []
+    assert preview(chosen, capture.values) == capture.preview
+    assert template_in(part_of(capture).template or {}) == chosen
+
+
+@pytest.mark.parametrize("capture", captures.TEMPLATES, ids=lambda capture: capture.name)
+def test_the_message_that_it_makes(capture: captures.TemplateCapture) -> None:
+    body = sent(part_of(capture))
+
+    assert body["type"] == "template"
+    assert body["template"].pop("components", []) == capture.components
+    assert body["template"] == {"name": capture.item["name"], "language": {"code": "en"}}
+
+
+def test_what_it_asks_for_in_words() -> None:
+    assert list(map(str, named("numbered").slots())) == [
+        "{{1}} in the header",
+        "{{1}} in the body",
+        "{{2}} in the body",
+        "the link of button 2",
+    ]
+
+
+@pytest.mark.parametrize("odd", [None, "x", {}, {"name": "a"}, {"name": [], "language": {}}, {"language": "en"}])
+def test_what_is_no_template_is_passed_over(odd: Any) -> None:
+    assert template_of(odd) is None
+
+
+def test_odd_components_are_passed_over() -> None:
+    components = ["x", None, {"type": "BODY", "text": 7, "example": {"body_text": "x"}}, {"type": "BUTTONS"}]
+
+    assert template_of({"name": "a", "language": "en", "components": components}) == Template(
+        "a", "en", status="", body="7"
+    )
+
+
+def test_ten_numbers_keep_their_order() -> None:
+    chosen = Template("a", "en", body=" ".join(f"x {{{{{n}}}}}" for n in range(11, 0, -1)))
+
+    assert [slot.name for slot in chosen.slots()] == [str(n) for n in range(1, 12)]
+
+
+# -- before saving ----------------------------------------------------------------------------------------
+
+
+def test_what_meta_would_refuse() -> None:
+    values = {"header.1": "x" * 60, "body.1": "two\nlines", "body.2": " ", "button.1": "a\tb"}
+
+    assert problems(named("numbered"), values, "video") == [
+        "The template concert (en) carries no video: choose one with such a header, or take the file out.",
+        "Write {{1}} in the body on one line: Meta takes no line breaks, tabs or more than four spaces in a row there. "
+        "Line breaks belong into the template itself.",
+        "Fill in {{2}} in the body.",
+        "Write the link of button 2 on one line: Meta takes no line breaks, tabs or more than four spaces in a row "
+        "there. Line breaks belong into the template itself.",
+        "The header has 71 characters with its values; Meta takes at most 60. Shorten them.",
+    ]
+
+
+@pytest.mark.parametrize(("spaces", "fits"), [(4, True), (5, False)])
+def test_four_spaces_are_allowed(spaces: int, fits: bool) -> None:
+    assert (not problems(named("picture"), {"body.1": f"a{' ' * spaces}b"}, "image")) == fits
+
+
+@pytest.mark.parametrize(("length", "fits"), [(1024, True), (1025, False)])
+def test_the_body_counts_with_its_values(length: int, fits: bool) -> None:
+    chosen = Template("a", "en", body="News: {{1}}.")
+
+    assert (not problems(chosen, {"body.1": "x" * (length - len("News: ."))})) == fits
+
+
+def test_a_header_with_a_picture_needs_one() -> None:
+    assert problems(named("picture"), {"body.1": "May"}) == [
+        "The template poster (en) starts with an image: add one to this part."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"status": "PAUSED"}, "The template a (en) cannot be used: Meta has paused it, because people blocked"),
+        ({"status": "LIMIT_EXCEEDED"}, "The template a (en) cannot be used: Meta says LIMIT_EXCEEDED."),
+        ({"header": "location"}, "The template a (en) has a header that Crier does not send: location."),
+        ({"buttons": (Button("OTP", "Copy"),)}, "The template a (en) has a button that Crier does not send: OTP."),
+    ],
+    ids=["paused", "a status of tomorrow", "a map", "a one-time password"],
+)
+def test_why_a_template_cannot_be_used(change: dict[str, Any], why: str) -> None:
+    chosen = replace(Template("a", "en", body="Hello."), **change)
+
+    assert chosen.unusable().startswith(why)
+    assert problems(chosen, {}) == [chosen.unusable()]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{{1}}", "start or end"),
+        ("{{1}} is here.", "start or end"),
+        ("Here is {{ name }} ", "start or end"),
+        ("x" * 1025, "at most 1,024 characters; this one has 1,025"),
+        ("News: {{1}}.", ""),
+        ("x" * 1024, ""),
+    ],
+)
+def test_bodies_that_meta_does_not_approve(body: str, words: str) -> None:
+    found = body_problems(body)
+
+    assert len(found) == bool(words)
+    assert words in " ".join(found)
+
+
+def test_a_preview_shows_what_is_missing() -> None:
+    assert preview(named("named"), {"body.seat": "a\nb"}) == "Dear {{first_name}},\nyour seat is a b."
+
+
+@pytest.mark.parametrize(
+    ("value", "finished"),
+    [
+        ("a\nb", "a b"),
+        ("a\r\n\tb", "a b"),
+        ("a  \n  \n b", "a b"),
+        ("a     b", "a b"),
+        ("a    b", "a    b"),
+        (" a\u2028b ", "a b"),
+    ],
+)
+def test_personal_words_on_one_line(value: str, finished: str) -> None:
+    assert collapsed(value) == finished
+
+
+# -- sending ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "has_template", "way"),
+    [
+        (0, False, Way.FREE),
+        (23.99, True, Way.FREE),
+        (24, False, Way.NONE),
+        (24, True, Way.TEMPLATE),
+        (None, False, Way.NONE),
+        (None, True, Way.TEMPLATE),
+    ],
+)
+def test_the_way_to_a_person(hours: float | None, has_template: bool, way: Way) -> None:
+    heard_at = None if hours is None else NOW - timedelta(hours=hours)
+
+    assert way_to(heard_at, has_template, NOW) is way
+
+
+RECENTLY, LONG_AGO = NOW - timedelta(hours=1), NOW - timedelta(days=2)
+NUMBERED = part_of(captures.TEMPLATES[1])
+FILE = Part("1:0", 0, "image", "Look", media=media(), handle="h")
+
+
+@pytest.mark.parametrize(
+    ("part", "config", "heard_at", "kind"),
+    [
+        (NUMBERED, {}, RECENTLY, "text"),
+        (NUMBERED, {}, LONG_AGO, "template"),
+        (TEXT, {}, RECENTLY, "text"),
+        (TEXT, {}, LONG_AGO, ""),
+        (TEXT, {}, None, ""),
+        (TEXT, {"app_secret": ""}, None, "text"),
+        (TEXT, {"template": "news"}, LONG_AGO, "template"),
+        (TEXT, {"template": "news"}, RECENTLY, "text"),
+        (FILE, {"template": "news"}, RECENTLY, "image"),
+        (FILE, {"template": "news"}, LONG_AGO, ""),
+        (part_of(captures.TEMPLATES[3]), {}, LONG_AGO, "template"),
+    ],
+    ids=[
+        "chosen, not needed",
+        "chosen and needed",
+        "free text",
+        "closed",
+        "never wrote",
+        "hears of no replies",
+        "the account's",
+        "the account's, not needed",
+        "a file",
+        "a file, closed",
+        "a file in a header",
+    ],
+)
+def test_what_goes_out(part: Part, config: dict[str, Any], heard_at: datetime | None, kind: str) -> None:
+    fitted = transport(**config).fit(part, heard_at, NOW)
+
+    if kind:
+        assert isinstance(fitted, Part)
+        assert sent(fitted, **config)["type"] == kind
+    else:
+        assert fitted == NotSent(Kind.CONTENT_REJECTED, WINDOW_CLOSED)
+
+
+def test_a_text_of_two_lines_is_one_line_in_the_accounts_template() -> None:
+    body = sent(replace(TEXT, text="Doors open at nine.\nBring a friend."), template="news")
+
+    assert body["template"]["components"][0]["parameters"] == [
+        {"type": "text", "text": "Doors open at nine. Bring a friend."}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (replace(NUMBERED, template={**(NUMBERED.template or {}), "values": {}}), "has no value for {{1}} in the head"),
+        (replace(part_of(captures.TEMPLATES[3]), media=None), "starts with an image"),
+        (replace(TEXT, text="x" * 1025), "Meta takes at most 1,024"),
+    ],
+    ids=["a value is missing", "a file is missing", "too long"],
+)
+def test_what_meta_would_refuse_is_not_sent(part: Part, words: str) -> None:
+    with pytest.raises(Refused, match=r"template|characters") as caught:
+        sent(part, template="news")
+    assert caught.value.reason.kind is Kind.CONTENT_REJECTED
+    assert words in caught.value.reason.detail
+
+
+# -- the account's list -----------------------------------------------------------------------------------
+
+
+def page(*names: str, after: str = "", more: bool = False) -> Answer:
+    items = [captures.listed(name, {"type": "BODY", "text": "Hello."}) for name in names]
+    paging = {"cursors": {"before": "b", "after": after}} | ({"next": "https://elsewhere.example"} if more else {})
+    return Answer(200, {"data": items, "paging": paging})
+
+
+def test_the_templates_of_all_pages() -> None:
+    gateway = FakeGateway("cloud", {LIST: [page("a", "b", after="1", more=True), page("c", after="2")]})
+
+    found = gateway.use(lambda transport: transport.templates(), business_account_id="20400")
+
+    assert [one.name for one in found] == ["a", "b", "c"]
+    assert [request.query.get("after") for request in gateway.requests] == [None, "1"]
+    assert {request.query["fields"] for request in gateway.requests} == {
+        "name,language,status,category,parameter_format,components"
+    }
+
+
+def test_a_list_of_templates_without_an_end_has_one() -> None:
+    gateway = FakeGateway("cloud", {LIST: page("a", after="on", more=True)})
+
+    assert len(gateway.use(lambda transport: transport.templates(), business_account_id="20400")) == 20
+
+
+@pytest.mark.parametrize("body", [{}, {"data": "x"}, {"data": [None, {"id": "1"}]}])
+def test_a_list_without_templates(body: dict[str, Any]) -> None:
+    gateway = FakeGateway("cloud", {LIST: Answer(200, body)})
+
+    assert gateway.use(lambda transport: transport.templates(), business_account_id="20400") == []
+
+
+def test_templates_are_read_from_the_business_account() -> None:
+    with pytest.raises(CheckFailed, match="Enter the WhatsApp Business account ID"):
+        FakeGateway("cloud", {}).use(lambda transport: transport.templates())
+
+
+def test_a_refused_list_says_why() -> None:
+    error = {"error": {"message": "(#200) No", "code": 200}}
+    gateway = FakeGateway("cloud", {LIST: Answer(403, error)})
+
+    with pytest.raises(CheckFailed, match="lacks a permission") as caught:
+        gateway.use(lambda transport: transport.templates(), business_account_id="20400")
+    assert caught.value.kind is Kind.AUTH

@@ -1,0 +1,52 @@
+"""What Meta reports after a run, from the webhook to its effects: late limits, reactions, preferences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from accounts.models import Account
+from fanout.inbound import worker
+from fanout.models import InboundEvent, LaneState
+from reminders.models import Recipient, Suppression
+from tests.gateways.process import GatewayServer
+from tests.gateways.running import make_run
+from tests.gateways.test_opt_outs import SECRET, carry_out, listening
+
+LIMITED, REACTING, STOPPING, RESUMING = (f"+4917600000{n:03d}" for n in range(4))
+PEOPLE = (LIMITED, REACTING, STOPPING, RESUMING)
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_a_limit_a_reaction_and_preferences(tmp_path: Path) -> None:
+    credentials = {"access_token": "k", "app_secret": SECRET}
+    with GatewayServer(tmp_path, "cloud") as gateway, listening() as site:
+        config = {"url": gateway.url, "phone_number_id": "10200"}
+        run = make_run("cloud", config, credentials, [("person", number) for number in PEOPLE], "message")
+        account = Account.objects.get()
+        gateway.set_hook("10200", f"{site}/hooks/cloud/{account.hook_token}", SECRET)
+        carry_out(run)
+        reports = (
+            (LIMITED, "failed 131049"),
+            (REACTING, "reaction"),
+            (STOPPING, "stop"),
+            (RESUMING, "stop"),
+            (RESUMING, "resume"),
+        )
+        for number, report in reports:
+            assert gateway.answer(number, "Meta's words", report) == 200
+            while worker.step(timezone.now()):
+                pass
+
+    failed = run.targets.get(address=LIMITED)
+    assert (failed.status, failed.error_kind) == ("failed", "recipient_limited")
+    assert "the next try is a day later" in failed.error
+    # Only this person is limited: new chats of the account go on, and it is not paused.
+    assert not LaneState.objects.filter(account=account, new_chats_after__isnull=False).exists()
+    assert Account.objects.get().status == "active"
+    assert not InboundEvent.objects.filter(kind="reply").exists()
+    assert list(Suppression.objects.values_list("address", flat=True)) == [STOPPING]
+    assert Recipient.objects.get(address=RESUMING).status == "active"
