@@ -85,8 +85,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    marked = item.get_closest_marker("browser") or item.get_closest_marker("processes")
-    return bool(marked) or item.nodeid.startswith(SLOW)
+    """Return whether only `make test-rest` runs it: it needs a browser, processes, or more than about two seconds."""
+    marked = any(item.get_closest_marker(name) for name in ("browser", "processes", "slow"))
+    return marked or item.nodeid.startswith(SLOW)
 
 
 def _kind(item: pytest.Item) -> str:

@@ -33,6 +33,7 @@ def person(who: str, thing: Account) -> Any:
     return user
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("who", "sees", "acts"),
     [

@@ -126,6 +126,7 @@ def grow(things: Run, operator: User, team: Group) -> None:
         Event.objects.create(run=things, at=timezone.now(), verb="resumed")
 
 
+@pytest.mark.slow
 def test_pages_take_no_more_queries_when_there_is_more_to_show(things, operator, team):
     client = login(operator)
     grow(things, operator, team)

@@ -156,6 +156,7 @@ def test_a_list_that_does_not_fit_into_a_form(operator: Any, monkeypatch: pytest
     assert "too long for one import" in upload(operator).content.decode()
 
 
+@pytest.mark.slow
 def test_five_thousand_rows_in_few_statements(operator: Any, django_assert_max_num_queries: Any) -> None:
     lines = "\n".join(f"P {n},p{n}@example.com" for n in range(5_000))
     page = upload(operator, f"name,email\n{lines}")

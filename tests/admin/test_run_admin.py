@@ -52,6 +52,7 @@ def test_the_page_links_to_it(operator, run):
     assert f"{reverse('admin:fanout_run_export', args=[run.pk])}?only=failures" in page
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_the_web_server_sends_it_in_chunks():
     boss = member("boss", is_superuser=True)

@@ -90,6 +90,7 @@ def test_notifications_and_progress_arrive_live():
     asyncio.run(story())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
     """Counted at the hub: what it asks does not depend on how many listen."""

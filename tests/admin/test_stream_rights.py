@@ -80,6 +80,7 @@ def test_it_ends_with_the_session(change):
     assert frames_after(user, lambda: change(user), 60)[-1] == "end"
 
 
+@pytest.mark.slow
 def test_it_goes_on_with_the_session():
     user = member("mei", "operators")
     frames = frames_after(user, lambda: None, 6)
@@ -98,6 +99,7 @@ def test_a_busy_stream_ends_too():
     assert frames_after(user, change, 60)[-1] == "end"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_taken_back_is_no_longer_told():
     mei, team = member("mei", "operators"), TeamFactory.create()
     mei.groups.add(team)

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.django_db
 # --- demo data ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_data_is_made_once_and_one_run_is_live():
     assert "9 past runs" in text("demo_data")
     counts = {model: model.objects.count() for model in (Account, Run, RunTarget, Activity)}

@@ -170,6 +170,7 @@ def about(target: RunTarget) -> bytes:
     return report(recipient("ann@example.org"), returned=id_of(target))
 
 
+@pytest.mark.slow
 def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServer) -> None:
     server.put(about(target), ORDINARY, b"\xff\x00 garbage", QMAIL)
 
@@ -185,6 +186,7 @@ def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServ
     assert fetch(server) == {"mails": 1, "bounces": 1, "new": 0, "replies": 0, "neither": 0, "unreadable": 0}
 
 
+@pytest.mark.slow
 def test_a_reply_is_processed_and_stays_flagged_for_a_person(target: RunTarget, server: ImapServer) -> None:
     server.put(ORDINARY.replace(id_of(NO_TARGET).encode(), id_of(target).encode()))
     assert fetch(server) == {"mails": 1, "bounces": 0, "new": 1, "replies": 1, "neither": 0, "unreadable": 0}
@@ -193,6 +195,7 @@ def test_a_reply_is_processed_and_stays_flagged_for_a_person(target: RunTarget, 
     assert (event.kind, event.address, event.account_id) == ("reply", "ann@example.org", target.account_id)
 
 
+@pytest.mark.slow
 def test_a_mail_that_breaks_us_does_not_block_the_others(
     target: RunTarget, server: ImapServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -205,6 +208,7 @@ def test_a_mail_that_breaks_us_does_not_block_the_others(
     assert "could not be read as a bounce" in caplog.text
 
 
+@pytest.mark.slow
 def test_while_the_database_is_away_mail_stays_unseen(
     target: RunTarget, server: ImapServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +224,7 @@ def test_while_the_database_is_away_mail_stays_unseen(
     assert fetch(server)["new"] == 1
 
 
+@pytest.mark.slow
 def test_a_connection_that_drops_in_the_middle_loses_nothing(
     target: RunTarget, server: ImapServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +251,7 @@ def test_a_connection_that_drops_in_the_middle_loses_nothing(
     assert server.flags() == ["S", "FS"]
 
 
+@pytest.mark.slow
 def test_the_servers_own_words(db: None, server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="Mailbox doesn't exist"):
         fetch(server, "--folder", "Nowhere")
@@ -254,6 +260,7 @@ def test_the_servers_own_words(db: None, server: ImapServer, monkeypatch: pytest
         fetch(server)
 
 
+@pytest.mark.slow
 def test_an_unknown_certificate_gets_no_password(db: None, server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
 

@@ -42,6 +42,7 @@ def in_a_dump(stage: Stage, name: str, first: int, **facts: Any) -> Run:
     return fresh(run)
 
 
+@pytest.mark.slow
 def test_after_the_documented_steps_nothing_is_sent_by_itself(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,7 +100,7 @@ def test_set_needs_an_account_and_the_right_to_it():
     assert "Name an account" in bad_input("tune", "--set", "send_burst=2")
     AccountFactory(label="Line")
     UserFactory(username="stranger")
-    assert "somebody else" in not_done("tune", "Line", "--set", "send_burst=2", "--as", "stranger")
+    assert "another operator" in not_done("tune", "Line", "--set", "send_burst=2", "--as", "stranger")
 
 
 # --- advice -------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ def play(*drivers: Driver) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-300, -4, 300], ids=["far behind", "behind", "ahead"])
 def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
     stage: Stage, caplog: pytest.LogCaptureFixture, seconds: int
@@ -67,6 +68,7 @@ def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
     assert {delivery.account for delivery in stage.book.deliveries()} == {"a0", "a1"}
 
 
+@pytest.mark.slow
 def test_a_silent_driver_loses_its_lanes_regardless_of_its_clock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -88,6 +88,7 @@ def drive_while(stage: Stage, what: Callable[[Driver], Awaitable[None]], **optio
 # --- a statement that is refused once ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_refused_hand_over_ends_no_call_and_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.provider.set_script(Script({"slow": {"latency_ms": [3000, 3000]}, "*": {"latency_ms": [80, 200]}}))
     slow = stage.fire(stage.reminder(stage.account(address="slow"), groups=30))
@@ -108,6 +109,7 @@ def test_a_refused_hand_over_ends_no_call_and_is_tried_again(stage: Stage, monke
     assert set(LaneState.objects.values_list("holder", flat=True)) == {""}
 
 
+@pytest.mark.slow
 def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.provider.set_script(Script({"*": {"latency_ms": [3000, 3000]}}))
     run = stage.fire(stage.reminder(stage.account(), groups=30))
@@ -199,6 +201,7 @@ def calls_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("away", "drivers"),
     [
@@ -251,6 +254,7 @@ async def locked(run: Run) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         await other.rollback()
 
 
+@pytest.mark.slow
 def test_a_locked_run_stops_only_its_own_lane_and_no_stop(stage: Stage) -> None:
     stage.provider.set_script(Script({"*": {"latency_ms": [80, 200]}}))
     one, two = (
@@ -280,6 +284,7 @@ def test_a_locked_run_stops_only_its_own_lane_and_no_stop(stage: Stage) -> None:
     assert one.sending == two.sending == one.unconfirmed == 0
 
 
+@pytest.mark.slow
 def test_lanes_behind_a_locked_run_wait_and_others_are_taken(stage: Stage) -> None:
     """A dead driver left something in flight in a run that another session has locked."""
     one, two = (
@@ -373,6 +378,7 @@ def test_transports_close_together_and_in_time() -> None:
 # --- machines ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_each_of_two_machines_keeps_its_share_from_slice_to_slice(stage: Stage) -> None:
     for n in range(12):
         stage.fire(stage.reminder(stage.account(max_send_per_minute=20), groups=60, first=n * 100))

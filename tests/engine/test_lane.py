@@ -308,6 +308,7 @@ def test_auto_resume_goes_on_at_the_next_opening(stage: Stage) -> None:
     assert fresh(run).status == Run.Status.SUCCESS
 
 
+@pytest.mark.slow
 def test_a_widened_window_holds_for_its_day_only(stage: Stage) -> None:
     reminder = stage.reminder(stage.account(), groups=200, delivery_window_end_hour=10, auto_resume=True)
     stage.now = MONDAY + timedelta(minutes=59)
@@ -361,6 +362,7 @@ def test_a_window_that_would_not_help_is_not_widened(stage: Stage, status: str, 
     assert says in answer.text
 
 
+@pytest.mark.slow
 def test_at_full_pace_98_percent_of_what_is_permitted_is_used(stage: Stage) -> None:
     stage.fire(stage.reminder(stage.account(), groups=650))
     stage.tick = 2
@@ -370,6 +372,7 @@ def test_at_full_pace_98_percent_of_what_is_permitted_is_used(stage: Stage) -> N
     assert stage.book.peak() <= 43
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "parts", "low", "high"),
     [

@@ -52,6 +52,7 @@ def test_an_unreachable_provider_does_not_change_the_pace(letter: str | None, fa
     assert account.pace.slow_factor == factor
 
 
+@pytest.mark.slow
 def test_a_slow_account_adapts_too(stage: Stage) -> None:
     account = stage.account(max_send_per_minute=10, send_burst=1, circuit_breaker=1, bounce_rate_pause=1)
     faults(stage, {"match": {"every": 4}, "effect": "recipient_gone"})

@@ -261,6 +261,7 @@ def test_an_unconfirmed_message_counts_and_one_settled_as_delivered_is_known(sta
     assert new_chats.new_chats_now(account, stage.now).begun == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     budget=st.integers(0, 8),

@@ -45,6 +45,7 @@ def longest_gap(stage: Stage, account: str) -> float:
 # --- a slow lane holds only itself ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drivers", [1, 2])
 def test_a_slow_provider_gives_no_other_lane_a_pause_at_the_end_of_a_slice(stage: Stage, drivers: int) -> None:
     stage.provider.set_script(Script({"slow": {"latency_ms": [9900, 9900]}, "*": {"latency_ms": [80, 200]}}))
@@ -91,6 +92,7 @@ def test_no_upload_begins_that_the_driver_could_not_wait_for(stage: Stage, monke
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
+@pytest.mark.slow
 def test_a_long_upload_outlives_its_slice(stage: Stage) -> None:
     faults(stage, upload_latency_ms=52_000)
     run = stage.fire(stage.reminder(stage.account(), groups=5, parts=("image",)))
@@ -100,6 +102,7 @@ def test_a_long_upload_outlives_its_slice(stage: Stage) -> None:
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
+@pytest.mark.slow
 def test_a_driver_beats_while_it_hands_over(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its peers would end the session of one that is silent for ten seconds, and count a crash."""
     faults(stage, latency_ms=[8_000, 9_500])
@@ -122,6 +125,7 @@ def test_a_driver_beats_while_it_hands_over(stage: Stage, monkeypatch: pytest.Mo
 # --- a clock that is set ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [-2, -3600, 1800], ids=["back a little", "back an hour", "forward"])
 def test_a_clock_that_is_set_stops_no_lane_and_spoils_no_result(stage: Stage, step: int) -> None:
     faults(stage, {"match": {"every": 7}, "effect": "soft_bounce"}, latency_ms=[900, 1000])
@@ -140,6 +144,7 @@ def test_a_clock_that_is_set_stops_no_lane_and_spoils_no_result(stage: Stage, st
     assert 55 <= len(stage.book.deliveries()) <= 83
 
 
+@pytest.mark.slow
 def test_a_driver_beats_by_the_monotonic_clock(stage: Stage) -> None:
     """Set back an hour, it would not have beaten for an hour, and its peer would have ended it."""
     stage.fire(stage.reminder(stage.account(), groups=100))
@@ -307,6 +312,7 @@ def test_a_run_whose_targets_are_all_refused_comes_to_its_end(stage: Stage) -> N
     assert stage.book.deliveries() == []
 
 
+@pytest.mark.slow
 def test_an_unreachable_provider_is_asked_once_a_minute(stage: Stage) -> None:
     faults(stage, {"effect": "refused"})
     run = stage.fire(stage.reminder(stage.account(), groups=20))
@@ -352,6 +358,7 @@ def test_a_break_asked_for_by_a_provider_is_limited(kind: Kind, asked: float, mo
     assert MONDAY < verdict.retry_at <= MONDAY + timedelta(seconds=most)
 
 
+@pytest.mark.slow
 def test_a_success_after_rate_limits_trips_no_breaker(stage: Stage) -> None:
     rule = {"match": {"first": 8}, "effect": "rate_limited", "retry_after": 1}
     faults(stage, rule)
@@ -379,6 +386,7 @@ def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
 # --- lanes that stand still -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lane_that_never_ends_is_given_up_and_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait without a limit must not hold the driver until its task is killed."""
     stuck, well = stage.account(address="stuck"), stage.account(address="well")
@@ -434,6 +442,7 @@ def locks_of(account: Account) -> int:
     return int(count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hangs", "seconds"), [(False, 4), (True, 125)], ids=["it waits for its slot", "it hangs"])
 def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, hangs: bool, seconds: int
@@ -488,6 +497,7 @@ def test_a_lane_that_never_came_to_its_first_claim_is_noticed(
     assert heartbeat.free_stalled(stage.now + timedelta(minutes=6)) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_behind_the_retries_of_another_does_not_stand_still(stage: Stage) -> None:
     """A owes a recipient of B's a retry in a quarter of an hour: B waits for nothing else."""
     account = stage.account(max_send_per_minute=60, group_concurrency=1, retry_base_seconds=900)

@@ -291,6 +291,7 @@ def test_a_device_offline_leaves_everything_pending_and_goes_on_by_itself(stage:
     assert len(stage.book.refused()) <= 8  # one try every 20 s
 
 
+@pytest.mark.slow
 def test_an_outage_marks_no_target_failed(stage: Stage) -> None:
     stage.tick = 5
     run = stage.fire(stage.reminder(stage.account(), groups=30))
@@ -378,6 +379,7 @@ def test_a_trial_that_meets_a_break_is_still_one(stage: Stage) -> None:
     assert len(stage.book.refused()) == tried + 2
 
 
+@pytest.mark.slow
 def test_retries_of_one_run_do_not_blind_the_breaker_of_another(stage: Stage) -> None:
     """A has soft bounces that are tried again all the while; B, behind it, is always refused."""
     account = stage.account(max_send_per_minute=60, bounce_rate_pause=1, group_concurrency=1, retry_base_seconds=300)
@@ -393,6 +395,7 @@ def test_retries_of_one_run_do_not_blind_the_breaker_of_another(stage: Stage) ->
     assert "100% of the last sends failed" in run.error_summary
 
 
+@pytest.mark.slow
 def test_an_outage_between_two_runs_counts_for_neither(stage: Stage) -> None:
     """A's retry comes while B finds the provider gone: that A's own last message went through says nothing."""
     account = stage.account(max_send_per_minute=60, group_concurrency=1, retry_base_seconds=20)
@@ -411,6 +414,7 @@ def test_an_outage_between_two_runs_counts_for_neither(stage: Stage) -> None:
     assert sorted({*first.targets.values_list("attempts", flat=True)}) == [1, 2]
 
 
+@pytest.mark.slow
 def test_errors_slow_the_lane_and_recovery_speeds_it_up_again(stage: Stage) -> None:
     account = stage.account(max_send_per_minute=60, send_burst=1, circuit_breaker=1)
     faults(stage, {"match": {"every": 8}, "effect": "recipient_gone"})

@@ -34,6 +34,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lanes", "targets", "per_target"),
     [case(1, 60, 2.0, id="one lane"), case(50, 20, 0.1, id="many lanes share them")],

@@ -155,6 +155,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refused", "state"), FAULTS)
 def test_lanes_wait_until_the_database_takes_results_again(
     scene: Scene, refused: tuple[tuple[str, str, str], ...], state: str
@@ -174,6 +175,7 @@ def test_lanes_wait_until_the_database_takes_results_again(
     scene.ends_well()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refused", "state"), FAULTS)
 def test_after_a_crash_no_more_is_unconfirmed_than_was_in_flight(
     scene: Scene, refused: tuple[tuple[str, str, str], ...], state: str
@@ -228,6 +230,7 @@ def test_calls_that_outlive_their_connection_keep_their_places(scene: Scene, mon
     scene.ends_well()
 
 
+@pytest.mark.slow
 def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage, scene: Scene) -> None:
     account = stage.account(max_send_per_minute=0, group_concurrency=CONCURRENCY)
     first = stage.fire(stage.reminder(account, groups=CONCURRENCY, first=1000))

@@ -452,6 +452,7 @@ def bounce(targets: Iterable[RunTarget], now: datetime, kind: Kind = Kind.HARD_B
         assert record_bounce(hard(target, target.address, kind), now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE, Kind.CONTENT_REJECTED])
 def test_forty_of_sixty_that_bounce_later_pause_the_account_and_tell_the_owner(stage: Stage, kind: Kind) -> None:
     account, run = delivered(stage, 60)
@@ -560,6 +561,7 @@ def test_a_late_bounce_of_another_account_is_not_counted_here(stage: Stage) -> N
 # --- what the owner is notification -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bounces_of_one_run_are_told_together_with_the_counts_of_now(stage: Stage) -> None:
     _, run = delivered(stage, 60, bounce_rate_pause=1)
     before = set(Notification.objects.values_list("pk", flat=True))

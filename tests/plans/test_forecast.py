@@ -218,6 +218,7 @@ BATCHES = st.sampled_from([(0, 0), (0, 0), (10, 20), (25, 5), (75, 30)])
 LATENCIES = st.sampled_from([(0, 0), (80, 250), (500, 1_500)])
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @given(
     rate=st.integers(5, 600),
@@ -311,6 +312,7 @@ class Drip(World):
             await self.link.query("UPDATE fanout_lanestate SET due_at = %s, poke = poke + 1", (opens,))
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("groups", "cap", "pace", "begins"),

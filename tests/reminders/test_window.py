@@ -338,6 +338,7 @@ against_postgres = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @against_postgres
 @given(places_and_moments(), windows)
@@ -359,6 +360,7 @@ def test_windows_agree_with_postgres(place: tuple[str, datetime], hours: tuple[i
     assert local_day_bounds(zone, at) == (answer.day_start, answer.day_end)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @settings(against_postgres, max_examples=60)
 @given(places_and_moments(), windows, send_days)

@@ -149,6 +149,7 @@ def judge(stage: Stage, run: Run) -> str:
     return "" if sent == booked else f"says {sent}, the provider {booked}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["paused", "running", "failed"])
 def test_every_pair_of_controls_leaves_no_work_without_a_lane(stage: Stage, status: str) -> None:
     scenes = {}

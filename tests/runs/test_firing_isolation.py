@@ -78,6 +78,7 @@ def kill_while_firing(watcher: psycopg.Connection[Any]) -> Callable[[Stage], Non
     return kill
 
 
+@pytest.mark.slow
 def test_a_reminder_that_ends_its_worker_is_set_aside_and_the_others_go_out(
     stage: Stage, kill_while_firing: Callable[[Stage], None]
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_file_goes_with_it(stage: Stage) -> None:
     assert len(stage.book.uploads()) == 1
 
 
+@pytest.mark.slow
 def test_no_reply_reads_all_that_the_run_has(stage: Stage) -> None:
     """Ten thousand have got Message 2 already: one more reply looks up the person, not the run."""
     run = sent(stage, people=2)
@@ -218,6 +219,7 @@ def test_a_reply_takes_a_bounded_number_of_statements(stage: Stage, django_asser
 # --- when -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ahead_of_the_accounts_other_work(stage: Stage) -> None:
     """A hundred others are waiting at one message in ten seconds, and the lane sleeps between them."""
     account = stage.account(max_send_per_minute=6, send_burst=1)
@@ -398,6 +400,7 @@ def test_a_reply_while_message_1_is_about_to_fail(stage: Stage) -> None:
     assert child_of(run).targets.get().error == "Message 1 is not known to have gone out"
 
 
+@pytest.mark.slow
 def test_replies_do_not_wipe_out_the_sample_of_the_run_they_interrupt(stage: Stage) -> None:
     """One in three fails: the run must still be stopped, although people reply again and again."""
     account = stage.account(max_send_per_minute=60, send_burst=1, retry_base_seconds=1)

@@ -67,6 +67,7 @@ def expected(said: list[Said], settled_at: datetime, window: Window) -> bool:
     return waiting_until is not None
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @given(PEOPLE, st.integers(6, 16), st.sampled_from([(0, 24), (6, 18), (5, 17)]))
 @ON_THE_ENGINE

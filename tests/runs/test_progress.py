@@ -30,6 +30,7 @@ MINUTE = timedelta(minutes=1)
 # --- a story ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_paused_for_a_day_and_resumed_the_end_and_the_rate_are_those_of_now() -> None:
     stage = Stage()
@@ -207,6 +208,7 @@ def test_an_offload_names_the_runs_that_would_wait(queue: tuple[Run, Run]) -> No
 # --- beyond what is walked ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_large_run_ends_on_the_same_day_whether_it_is_walked_or_counted_in_blocks(
     monkeypatch: pytest.MonkeyPatch,

@@ -95,6 +95,7 @@ def test_property_3_completion_time_estimation(stored: User, batches: int, size:
     assert took == pytest.approx(n * delay + n / size * pause, rel=0.1)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 14), st.integers(1, 3))
 @ON_THE_ENGINE
 def test_property_4_resume_after_interruption(stage: Stage, seconds: int, parts: int) -> None:
@@ -112,6 +113,7 @@ def test_property_4_resume_after_interruption(stage: Stage, seconds: int, parts:
     assert deliveries(stage, run) == {(address, part): 1 for address in addresses(run) for part in range(parts)}
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3), st.lists(st.integers(0, 8), max_size=6))
 @ON_THE_ENGINE
 def test_property_6_idempotency(stage: Stage, drivers: int, pokes: list[int]) -> None:
@@ -136,6 +138,7 @@ def test_property_7_exponential_backoff(attempts: int, base: float) -> None:
     assert consequence(NotSent(Kind.SOFT_BOUNCE), attempts=MAX_RETRIES + 1, **facts).status == "failed"
 
 
+@pytest.mark.slow
 @given(st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 1_000))
 @ON_THE_ENGINE
 def test_property_8_progress_tracking(stage: Stage, errors: float, seed: int) -> None:

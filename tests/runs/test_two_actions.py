@@ -44,6 +44,7 @@ def planned_days(run: Run) -> Counter[int]:
     return Counter(at.day for at in run.targets.values_list("planned_at", flat=True) if at)
 
 
+@pytest.mark.slow
 def test_connection_requests_behind_messages_have_their_own_cap(stage: Stage, seat: Account) -> None:
     messages = stage.fire(to_profiles(stage, seat, 45, "message"))
     reminder = to_profiles(stage, seat, 15, CONNECT)
@@ -61,6 +62,7 @@ def test_connection_requests_behind_messages_have_their_own_cap(stage: Stage, se
     assert abs(run.finished_at - known.ends_at) < timedelta(seconds=10)
 
 
+@pytest.mark.slow
 def test_a_cap_that_is_used_up_holds_only_its_own_action(stage: Stage, seat: Account) -> None:
     """Also told of both in one answer, as the list of runs does."""
     messages = stage.fire(to_profiles(stage, seat, 60, "message"))

@@ -337,6 +337,7 @@ def test_nothing_to_send(account: Account, django_assert_max_num_queries: Any) -
     assert both(account, run, django_assert_max_num_queries) == {Why("nothing to send")}
 
 
+@pytest.mark.slow
 def test_paused_until_it_goes_on_by_itself(account: Account, django_assert_max_num_queries: Any) -> None:
     run = fired(account, status="paused", pause_reason="window_closed", resume_at=TUESDAY_NINE)
     with django_assert_max_num_queries(5):

@@ -294,6 +294,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/refusals.py": ("refusal",),
     "accounts/channels/smtp/connection.py": ("queued as",),
     "accounts/channels/waha/transport.py": ("answer of WAHA",),
+    "accounts/channels/waha/webhook.py": ("webhook of waha",),
     "accounts/channels/whatsapp/bridge/conditions.py": ("answer of the bridge",),
     "config/env.py": "Only the person who installs Crier writes the environment.",
     "config/logs.py": ("log line",),
@@ -326,6 +327,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
 SIGNS = ("import re\n", "import unicodedata\n", "csv.reader", "HTMLParser", "message_from_bytes", "getaddresses(")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_time_grows_with_the_length(reader: str) -> None:
     slow = {name: times for name, attack in ATTACKS.items() if (times := superlinear(READERS[reader], attack))}
@@ -379,6 +381,7 @@ def ended_after(limit: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
+@pytest.mark.slow
 def test_a_quadratic_reader_is_noticed() -> None:
     assert superlinear(re.compile(r"\s+$").search, ATTACKS["blanks"]) is not None
     assert superlinear(lambda text: [text.count(sign) for sign in text[:2_000]], ATTACKS["blanks"]) is None

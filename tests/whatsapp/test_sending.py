@@ -282,6 +282,7 @@ def test_a_late_refusal_settles_it_too(impatient: InThread) -> None:
     assert (event.message_id, event.detail) == ("crier-1-0", {"kind": "rate_limited", "certain": True})
 
 
+@pytest.mark.slow
 def test_the_same_message_is_not_sent_beside_itself(impatient: InThread) -> None:
     """An operator may ask for it again while the first try still waits."""
     impatient.script(sends={GROUP: {"late": 2.5, "times": 1}}, receipts=None)

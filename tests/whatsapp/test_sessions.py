@@ -222,6 +222,7 @@ def test_a_server_that_falls_silent_is_no_connection(bridge: InThread) -> None:
     bridge.wait_state(1, "connected")
 
 
+@pytest.mark.slow
 def test_after_a_ban_a_login_that_takes_its_time_is_left_alone(bridge: InThread) -> None:
     bridge.script(connect={"after": 3})
     bridge.happen(1, event="TemporaryBan", fields={"Code": 1, "Expire": 1})

@@ -290,7 +290,7 @@ KIND_OF_STATUS = {
     429: Kind.RATE_LIMITED,
 }
 #: The words of GOWS without the status of its gRPC call: they are whatsmeow's, as in the paired channel.
-GRPC_STATUS = re.compile(r"\d+ [A-Z_]+: (?:batch \d+: )?")
+GRPC_STATUS = re.compile(r"\b\d{1,4} [A-Z_]{1,40}: (?:batch \d{1,9}: )?")
 #: Words of the other engines for what certainly did not go out.
 CERTAIN = (
     (re.compile(r"rate-overlimit"), Kind.RATE_LIMITED),
