@@ -6,12 +6,16 @@
     profile   LinkedIn profile, "linkedin.com/in/ann-lee"
 
 Normalising an address that is already normal changes nothing.
+
+`KINDS`, at the end, describes each kind of address. The rest of Crier asks it instead of naming a kind.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 import idna
@@ -55,24 +59,44 @@ BRAZIL_WITH_NINE = re.compile(r"(\+55[1-9]{2})9([6-9][0-9]{7})")
 # fixed line has the same ten digits.
 ARGENTINA = re.compile(r"\+54(9?)([1-3][0-9]{9})")
 LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
+#: digits of a cell that may be a phone number
+FEWEST_DIGITS = 6
 
 
 class AddressError(ValueError):
     """Raised for text that is not an address; the message is one sentence for the operator."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressKind:
+    """Everything that is particular to a kind of address."""
+
+    key: str  # as recipients store it
+    label: str  # in forms
+    plural: str  # in sentences
+    #: Returns the stored spelling of a cleaned text, or raises AddressError. The second argument is the default region.
+    normalise: Callable[[str, str | None], str]
+    #: Returns whether a line of a pasted list is probably meant as such an address; it may have typing errors.
+    looks_like: Callable[[str], bool]
+    #: Every stored address begins with this.
+    prefix: str = ""
+    #: One person reads it: they can reply and opt out, and the first word of the name is their first name. Otherwise
+    #: it is a group.
+    one_person: bool = True
+    #: The first message to such an address begins a chat, which WhatsApp counts and limits.
+    begins_chats: bool = False
+    #: The label of the account form's field, where an account's own address can be of this kind.
+    own_label: str = ""
+    #: Usual headings of its column in a table, as `reminders.imports.field_name` writes them.
+    headings: tuple[str, ...] = ()
+
+
 def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
     """Return the stored spelling of an address. `default_region` ("DE") is for phone numbers without country code."""
     text = _clean(raw)
-    if kind == PERSON:
-        return _person(text, default_region)
-    if kind == GROUP:
-        return _group(text)
-    if kind == MAILBOX:
-        return _mailbox(text)
-    if kind == PROFILE:
-        return _profile(text)
-    raise ValueError(f"Unknown kind of recipient: {kind}.")
+    if kind not in KINDS:
+        raise ValueError(f"Unknown kind of recipient: {kind}.")
+    return KINDS[kind].normalise(text, default_region)
 
 
 def spellings_of(address: str) -> tuple[str, ...]:
@@ -93,16 +117,28 @@ def spellings_of(address: str) -> tuple[str, ...]:
 
 def guess_kind(raw: str) -> str:
     """Return the most likely kind of a line in a pasted list. The line may still not be an address at all."""
-    if CLOUD_GROUP.fullmatch(raw.strip()):
-        return GROUP
-    if PROFILE_URL.fullmatch(raw.strip()):
-        return PROFILE
-    text = SCHEME.sub("", raw.strip(), count=1).lower()
-    if text.endswith(GROUP_SUFFIX) or SURELY_GROUP.fullmatch(text):
-        return GROUP
-    if "@" in text and not text.endswith(PERSON_SUFFIXES):
-        return MAILBOX
+    text = raw.strip()
+    for kind in GUESSED:
+        if kind.looks_like(text):
+            return kind.key
     return PERSON
+
+
+def looks_like_an_address(raw: str) -> bool:
+    """Return whether a line is probably meant as an address of any kind, perhaps with a typing error."""
+    text = raw.strip()
+    return any(kind.looks_like(text) for kind in KINDS.values())
+
+
+def plurals(kinds: Collection[str]) -> str:
+    """Return the kinds in words, the most usual first: "numbers and groups"."""
+    return " and ".join(kind.plural for kind in USUAL_FIRST if kind.key in kinds)
+
+
+def sql_list(keys: Iterable[str]) -> str:
+    """Return keys of kinds as the list behind IN or NOT IN in a statement."""
+    quoted = ", ".join(f"'{key}'" for key in keys)
+    return f"({quoted})"
 
 
 def _clean(raw: str) -> str:
@@ -118,6 +154,14 @@ def _clean(raw: str) -> str:
     if not text:
         raise AddressError("The address is empty.")
     return text
+
+
+# --- numbers --------------------------------------------------------------------------------------------------
+
+
+def _like_a_person(text: str) -> bool:
+    """Accept numbers without country code: they are problems to report, not headings."""
+    return sum(map(str.isdigit, text)) >= FEWEST_DIGITS
 
 
 def _person(text: str, region: str | None) -> str:
@@ -197,7 +241,21 @@ def _parse(text: str, region: str | None) -> PhoneNumber | None:
     return number if possible else None
 
 
-def _group(text: str) -> str:
+# --- groups ---------------------------------------------------------------------------------------------------
+
+
+def _like_a_group(text: str) -> bool:
+    if CLOUD_GROUP.fullmatch(text):
+        return True
+    text = _without_scheme(text)
+    return text.endswith(GROUP_SUFFIX) or SURELY_GROUP.fullmatch(text) is not None
+
+
+def _without_scheme(text: str) -> str:
+    return (SCHEME.sub("", text, count=1) if ":" in text else text).lower()
+
+
+def _group(text: str, _: str | None) -> str:
     if CLOUD_GROUP.fullmatch(text):
         return text
     text = unicodedata.normalize("NFKC", text).lower()
@@ -208,7 +266,14 @@ def _group(text: str) -> str:
     return text.removesuffix(GROUP_SUFFIX) + GROUP_SUFFIX
 
 
-def _profile(text: str) -> str:
+# --- LinkedIn profiles ----------------------------------------------------------------------------------------
+
+
+def _like_a_profile(text: str) -> bool:
+    return PROFILE_URL.fullmatch(text) is not None
+
+
+def _profile(text: str, _: str | None) -> str:
     address = PROFILE_URL.fullmatch(text)
     name = unquote(address[1] if address else text)
     if not MEMBER_ID.fullmatch(name):
@@ -218,7 +283,14 @@ def _profile(text: str) -> str:
     return PROFILE_PREFIX + name
 
 
-def _mailbox(text: str) -> str:
+# --- mailboxes ------------------------------------------------------------------------------------------------
+
+
+def _like_a_mailbox(text: str) -> bool:
+    return "@" in text and not _without_scheme(text).endswith((*PERSON_SUFFIXES, GROUP_SUFFIX))
+
+
+def _mailbox(text: str, _: str | None) -> str:
     text = unicodedata.normalize("NFC", text)
     if text.endswith(">") and "<" in text:
         text = text[text.rindex("<") + 1 : -1].strip()
@@ -258,3 +330,62 @@ def _domain(domain: str) -> str:
     if not dot or not host or top.isdigit():
         raise AddressError("The domain after the @ must be a full one, for example example.com.")
     return ascii_domain
+
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+#: In the order of guessing: what no other kind looks like is taken for a number.
+KINDS = {
+    kind.key: kind
+    for kind in (
+        AddressKind(
+            key=PROFILE,
+            label="LinkedIn profile",
+            plural="LinkedIn profiles",
+            normalise=_profile,
+            looks_like=_like_a_profile,
+            prefix=PROFILE_PREFIX,
+            headings=("linkedin", "linkedin_url", "profile", "profile_url"),
+        ),
+        AddressKind(
+            key=MAILBOX,
+            label="Mailbox",
+            plural="mailboxes",
+            normalise=_mailbox,
+            looks_like=_like_a_mailbox,
+            own_label="Mail address",
+            headings=("e_mail", "email", "mail", "email_address", "e_mail_address", "mailbox"),
+        ),
+        AddressKind(
+            key=GROUP,
+            label="Group",
+            plural="groups",
+            normalise=_group,
+            looks_like=_like_a_group,
+            one_person=False,
+            headings=("group_id", "jid"),
+        ),
+        AddressKind(
+            key=PERSON,
+            label="Person",
+            plural="numbers",
+            normalise=_person,
+            looks_like=_like_a_person,
+            prefix="+",
+            begins_chats=True,
+            own_label="Phone number",
+            headings=(
+                *("phone", "phone_number", "phonenumber", "mobile", "mobile_number", "mobile_phone", "cell"),
+                *("whatsapp", "whatsapp_number", "number", "tel", "telephone", "telefon", "handy", "nummer"),
+                "telefono",
+            ),
+        ),
+    )
+}
+
+GUESSED = tuple(kind for kind in KINDS.values() if kind.key != PERSON)
+USUAL_FIRST = tuple(reversed(KINDS.values()))
+#: Keys and labels as forms offer them: groups first. The order is in a migration.
+CHOICES = {kind.key: kind.label for kind in sorted(USUAL_FIRST, key=lambda kind: kind.one_person)}
+GROUP_KINDS = tuple(kind.key for kind in KINDS.values() if not kind.one_person)
+NEW_CHAT_KINDS = tuple(kind.key for kind in KINDS.values() if kind.begins_chats)

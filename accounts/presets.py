@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accounts.actions import Action
-from accounts.addresses import GROUP
-from accounts.channels.base import PLURAL_OF_KIND, Channel
+from accounts.addresses import GROUP, KINDS
+from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.knobs import KNOBS
 
@@ -37,7 +37,7 @@ class Preset:
     def _out_of_reach(self, described: Channel) -> str:
         if not self.reaches or described.reaches(self.reaches):
             return ""
-        wanted = PLURAL_OF_KIND[self.reaches]
+        wanted = KINDS[self.reaches].plural
         return f"The preset {self.name} is for accounts that send to {wanted}, not for {described.label}."
 
 

@@ -14,8 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
-from accounts.addresses import PERSON, AddressError, guess_kind, normalise
-from reminders.models import Recipient
+from accounts.addresses import CHOICES, KINDS, AddressError, guess_kind, looks_like_an_address, normalise
 from reminders.tables import MOST_COLUMNS, Table
 
 MOST_TAG = 60
@@ -31,19 +30,10 @@ ADDRESS, NAME, KIND, TAGS = COLUMNS
 FIELD, NOTHING = "field", ""
 #: rows that a guess of the columns looks at
 SAMPLE = 50
-#: digits of a cell that may be a phone number
-FEWEST_DIGITS = 6
 #: usual headings, as `field_name` writes them
 HEADINGS = {
-    **dict.fromkeys(
-        (
-            *("address", "phone", "phone_number", "phonenumber", "mobile", "mobile_number", "mobile_phone", "cell"),
-            *("whatsapp", "whatsapp_number", "number", "tel", "telephone", "telefon", "handy", "nummer", "telefono"),
-            *("e_mail", "email", "mail", "email_address", "e_mail_address", "mailbox"),
-            *("group_id", "jid", "linkedin", "linkedin_url", "profile", "profile_url"),
-        ),
-        ADDRESS,
-    ),
+    "address": ADDRESS,
+    **{heading: ADDRESS for kind in KINDS.values() for heading in kind.headings},
     **dict.fromkeys(("name", "full_name", "fullname", "display_name", "group_name", "group", "contact"), NAME),
     "kind": KIND,
     **dict.fromkeys(("tags", "tag", "labels", "label"), TAGS),
@@ -162,8 +152,8 @@ def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry
     if ROUNDED.fullmatch(raw.strip()):
         raise AddressError("A spreadsheet has rounded this number: format its column as text and enter it again.")
     kind = (row.get("kind") or "").strip() or defaults.kind or guess_kind(raw)
-    if kind not in Recipient.Kind.values:
-        raise AddressError(f"“{kind}” is not one of {', '.join(Recipient.Kind.values)}.")
+    if kind not in KINDS:
+        raise AddressError(f"“{kind}” is not one of {', '.join(CHOICES)}.")
     tags = [tag.strip() for tag in TAG_SEPARATOR.split(row.get("tags") or "") if tag.strip()]
     if any(len(tag) > MOST_TAG for tag in tags):
         raise AddressError(f"A tag has at most {MOST_TAG} characters.")
@@ -231,15 +221,10 @@ class Layout:
 
 def guess_layout(table: Table) -> Layout:
     rows = [row for _, row in table.filled()][: SAMPLE + 1]
-    header = bool(rows) and not any(_looks_like_an_address(cell) for cell in rows[0])
-    counts = [sum(_looks_like_an_address(row[n]) for row in rows[header:] if n < len(row)) for n in range(table.width)]
+    header = bool(rows) and not any(looks_like_an_address(cell) for cell in rows[0])
+    counts = [sum(looks_like_an_address(row[n]) for row in rows[header:] if n < len(row)) for n in range(table.width)]
     uses = _by_heading(rows[0], table.width) if header else [NOTHING] * table.width
     return Layout(header, tuple(_one_address(uses, counts)))
-
-
-def _looks_like_an_address(cell: str) -> bool:
-    """Accept numbers without country code and typing errors too: they are problems to report, not headings."""
-    return guess_kind(cell) != PERSON or sum(map(str.isdigit, cell)) >= FEWEST_DIGITS
 
 
 def _by_heading(headings: Sequence[str], width: int) -> list[str]:

@@ -19,7 +19,7 @@ from django.db.models.lookups import LessThanOrEqual
 from django.utils import timezone
 
 from accounts.actions import Action
-from accounts.addresses import AddressError, normalise
+from accounts.addresses import CHOICES, KINDS, AddressError, normalise
 from accounts.channels.registry import channel
 from accounts.inputs import valid_timezone
 from accounts.models import Account, Owned
@@ -27,12 +27,6 @@ from reminders import schedule, window
 
 
 class Recipient(Owned):
-    class Kind(models.TextChoices):
-        GROUP = "group"
-        PERSON = "person"
-        MAILBOX = "mailbox"
-        PROFILE = "profile", "LinkedIn profile"
-
     class Status(models.TextChoices):
         ACTIVE = "active"
         NOT_INTERESTED = "not_interested", "not interested"
@@ -45,7 +39,7 @@ class Recipient(Owned):
     #: these get nothing at all; the others that are not active get no follow-ups
     GETS_NOTHING = (Status.OPTED_OUT, Status.BLACKLISTED, Status.DO_NOT_DISTURB)
 
-    kind = models.CharField(max_length=16, choices=Kind)
+    kind = models.CharField(max_length=16, choices=CHOICES)
     address = models.CharField(max_length=254)
     name = models.CharField(max_length=200, blank=True)
     tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
@@ -86,9 +80,7 @@ class Recipient(Owned):
                 name="recipient_once_per_owner",
                 violation_error_message="This recipient is already in your list, perhaps in another spelling.",
             ),
-            models.CheckConstraint(
-                condition=Q(kind__in=["group", "person", "mailbox", "profile"]), name="recipient_kind_known"
-            ),
+            models.CheckConstraint(condition=Q(kind__in=list(CHOICES)), name="recipient_kind_known"),
             models.CheckConstraint(condition=~Q(address=""), name="recipient_has_address"),
         ]
 
@@ -96,7 +88,7 @@ class Recipient(Owned):
         return self.name or self.address
 
     def clean(self) -> None:
-        if self.kind not in self.Kind.values:
+        if self.kind not in KINDS:
             return  # the field's own sentence says so
         try:
             self.address = normalise(self.kind, self.address)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from accounts.addresses import GROUP
+from accounts.addresses import GROUP_KINDS, sql_list
 from accounts.channels.base import Part
 
 ALWAYS = ("name", "first_name")
@@ -155,7 +155,7 @@ def value_of(person: Person, name: str) -> str:
     if name == "name":
         return person.name.strip()
     own = str(person.fields.get(name) or "").strip()
-    if own or name != "first_name" or person.kind == GROUP:
+    if own or name != "first_name" or person.kind in GROUP_KINDS:
         return own
     first = FIRST_WORD.search(person.name)
     return first[0] if first else ""
@@ -172,11 +172,12 @@ def values_for(person: Person, parts: Iterable[Mapping[str, Any]]) -> dict[str, 
 
 
 # The same in SQL for all recipients of a run: `r` is the recipient, %(names)s the placeholders.
-VALUES_SQL = r"""
-(SELECT coalesce(jsonb_object_agg(n.name, v.value), '{}')
+VALUES_SQL = rf"""
+(SELECT coalesce(jsonb_object_agg(n.name, v.value), '{{}}')
    FROM unnest(%(names)s::text[]) AS n(name), LATERAL (
         SELECT coalesce(
           nullif(btrim(CASE n.name WHEN 'name' THEN r.name ELSE r.fields ->> n.name END, E' \t\r\n'), ''),
-          CASE WHEN n.name = 'first_name' AND r.kind <> 'group' THEN substring(r.name FROM '\S+') END, '')) AS v(value)
+          CASE WHEN n.name = 'first_name' AND r.kind NOT IN {sql_list(GROUP_KINDS)}
+               THEN substring(r.name FROM '\S+') END, '')) AS v(value)
   WHERE v.value <> '')
-"""
+"""  # noqa: S608

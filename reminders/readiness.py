@@ -14,8 +14,7 @@ from django.utils.text import get_text_list
 
 from accounts import access
 from accounts.actions import Action
-from accounts.addresses import MAILBOX
-from accounts.channels.base import PLURAL_OF_KIND
+from accounts.addresses import KINDS, MAILBOX
 from accounts.channels.registry import channel
 from accounts.models import Account
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
@@ -50,7 +49,7 @@ def senders_problem(owner: Any, accounts: Sequence[Account], kinds: Collection[s
             return f"{owner} may not send through {account}: the account belongs to another operator."
     if lacking := subject_problem(accounts, subject):
         return lacking
-    unreached = [PLURAL_OF_KIND[kind] for kind in sorted(kinds) if not able_to_reach(kind, accounts)]
+    unreached = [KINDS[kind].plural for kind in sorted(kinds) if not able_to_reach(kind, accounts)]
     if unreached:
         return f"None of the senders reaches the {' and '.join(unreached)} among the targets: add one that does."
     return ""

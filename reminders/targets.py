@@ -30,7 +30,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from accounts import access
-from accounts.channels.base import PLURAL_OF_KIND
+from accounts.addresses import KINDS, plurals
 from accounts.channels.registry import channel
 from accounts.models import Account
 from reminders.erasure import without_erased
@@ -186,8 +186,8 @@ def _add(reminder: Reminder, recipients: list[int]) -> int:
     return added
 
 
-def reachable_kinds(accounts: Sequence[Account]) -> list[Recipient.Kind]:
-    return [kind for kind in Recipient.Kind if able_to_reach(kind, accounts)]
+def reachable_kinds(accounts: Sequence[Account]) -> list[str]:
+    return [kind for kind in KINDS if able_to_reach(kind, accounts)]
 
 
 def unreachable_error(accounts: Sequence[Account], entries: Sequence[Entry]) -> str:
@@ -203,8 +203,7 @@ def unreachable_error(accounts: Sequence[Account], entries: Sequence[Entry]) -> 
 
 def what_they_reach(accounts: Sequence[Account]) -> str:
     """Return for example "Office (smtp) sends to mailboxes only"."""
-    kinds = reachable_kinds(accounts)
-    words = " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in kinds)
+    words = plurals(reachable_kinds(accounts))
     names = " and ".join(f"{account} ({account.channel})" for account in accounts)
     return f"{names} {'sends' if len(accounts) == 1 else 'send'} to {words} only"
 

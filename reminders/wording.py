@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import Count, Func, Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 
-from accounts.addresses import GROUP
+from accounts.addresses import GROUP_KINDS
 from reminders.models import MessagePart, Recipient, Reminder
 from reminders.placeholders import (
     ALWAYS,
@@ -72,7 +72,7 @@ def _has(n: int, name: str) -> Q:
     if name == "name":
         return Q(name__regex=WRITTEN)
     own = Q(**{f"own_{n}__regex": WRITTEN})
-    return own | (Q(name__regex=WRITTEN) & ~Q(kind=GROUP)) if name == "first_name" else own
+    return own | (Q(name__regex=WRITTEN) & ~Q(kind__in=GROUP_KINDS)) if name == "first_name" else own
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------

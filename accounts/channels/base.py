@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
+from accounts.addresses import GROUP, NEW_CHAT_KINDS, PERSON, plurals
 from accounts.channels.settings import Field, FieldKind
 
 #: Below the lane's limit for a call (12 s), so that the transport decides whether a message had left.
@@ -29,8 +29,6 @@ TIMEOUT = Field(
     advanced=True,
     help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
 )
-
-PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes", PROFILE: "LinkedIn profiles"}
 
 
 class Kind(enum.StrEnum):
@@ -314,9 +312,13 @@ class Channel:
     def reaches(self, kind: str) -> bool:
         return kind in self.kinds
 
+    @property
+    def begins_chats(self) -> bool:
+        return not self.kinds.isdisjoint(NEW_CHAT_KINDS)
+
     def takes(self) -> str:
         """Return the kinds of address that it reaches, in words: "numbers and groups"."""
-        return " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in self.kinds)
+        return plurals(self.kinds)
 
     def can(self) -> str:
         """Return its abilities in one line."""

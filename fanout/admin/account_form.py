@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
 from accounts.actions import Action
-from accounts.addresses import MAILBOX, PERSON
+from accounts.addresses import KINDS
 from accounts.channels.base import Channel
 from accounts.channels.registry import channels
 from accounts.channels.settings import LONGEST_PEM, BadSetting, Field, FieldKind
@@ -27,7 +27,6 @@ WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat
 #: shown at the input of a secret, which is empty when the page comes back with errors
 ENTER_AGAIN = "Enter it again: a secret is not sent back to the page."
 WARMUP = ("warmup_started_on", "warmup_days", "warmup_floor")
-OWN_ADDRESS = {MAILBOX: "Mail address", PERSON: "Phone number"}
 
 
 class CapField(forms.CharField):
@@ -70,7 +69,8 @@ class AccountForm(OwnedForm):
         start = {} if self.is_bound else self.start
         self.initial = {name: _short(v) for name, v in {**self._caps_stored(), **self.initial, **start}.items()}
         if "address" in self.fields:  # the page of a viewer has no inputs
-            self.fields["address"].label = OWN_ADDRESS.get(self.described.own_kind, "Address")
+            own = KINDS.get(self.described.own_kind)
+            self.fields["address"].label = own.own_label if own else "Address"
             self.fields["address"].help_text = "The sender, as recipients see it."
         if self.instance.pk is None:
             self.instance.channel = self.described.key

@@ -16,7 +16,6 @@ from django.db.models.functions import TruncHour
 
 from accounts import access, knobs
 from accounts.actions import Action, warmup_curve
-from accounts.addresses import PERSON
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -45,7 +44,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "why": why_account(account, now),
         "next_step": next_step(account),
         "caps": caps_today(account, now),
-        "new_chats": new_chats_now(account, now) if channel(account.channel).reaches(PERSON) else None,
+        "new_chats": new_chats_now(account, now) if channel(account.channel).begins_chats else None,
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],

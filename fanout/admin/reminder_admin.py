@@ -20,6 +20,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
+from accounts.addresses import MAILBOX
 from accounts.channels.registry import channel
 from accounts.inputs import counted
 from accounts.models import Account
@@ -52,7 +53,7 @@ from fanout.runs import controls, corrections, firing, self_test
 from fanout.runs.freezing import frozen_part
 from fanout.templatetags.crier import relative, when
 from reminders import readiness, schedule, targets
-from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.models import Reminder, ReminderMessage, ReminderTarget, ReplyPart
 from reminders.moments import moment
 from reminders.readiness import missing, missing_in_words
 
@@ -475,7 +476,7 @@ class ReminderAdmin(ButtonsAdmin):
 
 
 def _own_address(request: HttpRequest, reminder: Reminder) -> str:
-    mail = channel(reminder.account.channel).reaches(Recipient.Kind.MAILBOX)
+    mail = channel(reminder.account.channel).reaches(MAILBOX)
     return getattr(request.user, "email", "") if mail else ""
 
 

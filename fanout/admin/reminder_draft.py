@@ -16,7 +16,7 @@ from django.utils.text import get_text_list
 
 from accounts import access
 from accounts.actions import Action
-from accounts.addresses import PERSON
+from accounts.addresses import NEW_CHAT_KINDS
 from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
@@ -303,8 +303,8 @@ class Chosen:
         """Return how many of the recipients are people that the account has not written to yet."""
         held = suppressions.is_suppressed(now)
         silent = Q(status__in=Recipient.GETS_NOTHING)
-        stored = self.stored.filter(~silent, ~held, kind=PERSON)
-        persons = [p for p in self.listed if p.kind == PERSON and p.status not in Recipient.GETS_NOTHING]
+        stored = self.stored.filter(~silent, ~held, kind__in=NEW_CHAT_KINDS)
+        persons = [p for p in self.listed if p.kind in NEW_CHAT_KINDS and p.status not in Recipient.GETS_NOTHING]
         added = {person.address for person in persons} - _suppressed(persons, now)
         return new_among(stored, account) + len(added - known_addresses(account, added))
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from django.conf import settings
 from django.template.defaultfilters import pluralize
 
-from accounts.addresses import spellings_of
+from accounts.addresses import GROUP_KINDS, spellings_of, sql_list
 from fanout.database import Row, carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND
 from fanout.lanes.new_chats import heard_from
@@ -240,9 +240,9 @@ def _resume(event: InboundEvent) -> str:
 
 # A WhatsApp id may spell a number in another way than the list does (accounts.addresses.spellings_of). First comes the
 # person to whom the account has written, then the spelling of the event.
-STORED_AS = """
+STORED_AS = f"""
 SELECT s.address FROM unnest(%(spellings)s::text[]) WITH ORDINALITY AS s(address, place)
-  JOIN reminders_recipient p ON p.address = s.address AND p.kind <> 'group'
+  JOIN reminders_recipient p ON p.address = s.address AND p.kind NOT IN {sql_list(GROUP_KINDS)}
  ORDER BY EXISTS (SELECT FROM fanout_runtarget t WHERE t.recipient_id = p.id AND t.account_id = %(account)s
                                                    AND t.claimed_at IS NOT NULL) DESC, s.place
  LIMIT 1
@@ -257,7 +257,10 @@ def use_stored_spelling(event: InboundEvent) -> None:
             event.save(update_fields=["address"])
 
 
-WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = ANY(%(addresses)s::text[]) AND kind <> 'group'"
+WITH_ADDRESS = f"""
+SELECT id FROM reminders_recipient
+ WHERE address = ANY(%(addresses)s::text[]) AND kind NOT IN {sql_list(GROUP_KINDS)}
+"""
 
 
 def recipients_at(address: str) -> list[int]:

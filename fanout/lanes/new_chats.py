@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from accounts.addresses import PERSON, guess_kind
+from accounts.addresses import KINDS, NEW_CHAT_KINDS, guess_kind, sql_list
 from accounts.models import Account
 from fanout.database import execute
 from fanout.lanes.wake import wake_lanes
@@ -17,16 +17,21 @@ from fanout.models import KnownChat, LaneState, RunTarget
 from fanout.rules.new_chats import NO_HOLD, NewChatHold, NewChats, refused
 from reminders.window import local_day_bounds
 
+# The kinds of address where a first message counts as a new chat.
+COUNTED_KINDS = sql_list(NEW_CHAT_KINDS)
+# The address of a target t may be of these kinds, by its first letters: so no recipient of a group is looked up.
+MAY_BEGIN_CHAT = " OR ".join(f"starts_with(t.address, '{KINDS[kind].prefix}')" for kind in NEW_CHAT_KINDS)
+
 # For a target t and its recipient p: a person who never wrote to the account and never got a message from it.
-NEW_CHAT = """(p.kind = 'person' AND NOT EXISTS (SELECT FROM fanout_knownchat k
+NEW_CHAT = f"""(p.kind IN {COUNTED_KINDS} AND NOT EXISTS (SELECT FROM fanout_knownchat k
                                        WHERE k.account_id = t.account_id AND k.address = t.address))"""
 
 # Chats of targets that have got a message. A chat that was begun before keeps its day. An erased target has no claim.
-BEGIN_CHATS = """
+BEGIN_CHATS = f"""
 INSERT INTO fanout_knownchat (account_id, address, begun_at)
 SELECT DISTINCT ON (t.account_id, t.address) t.account_id, t.address, t.claimed_at
   FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
- WHERE t.id = ANY(%s::bigint[]) AND p.kind = 'person' AND t.claim_epoch > 0
+ WHERE t.id = ANY(%s::bigint[]) AND p.kind IN {COUNTED_KINDS} AND t.claim_epoch > 0
  ORDER BY t.account_id, t.address, t.claimed_at
 ON CONFLICT DO NOTHING
 """
@@ -68,23 +73,22 @@ SELECT NOT EXISTS (
    WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending' AND NOT {NEW_CHAT}) AS only
 """
 
-# New chats among the first pending targets of each run and account. Only a person's address begins with +: groups,
-# which may be many, are not looked up.
+# New chats among the first pending targets of each run and account.
 PENDING_NEW = f"""
 SELECT w.run, w.account, (
   SELECT count(*) FROM (SELECT t.account_id, t.address, t.recipient_id FROM fanout_runtarget t
                          WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'
                          ORDER BY t.position LIMIT %s) AS t
     JOIN reminders_recipient p ON p.id = t.recipient_id
-   WHERE starts_with(t.address, '+') AND {NEW_CHAT}) AS new
+   WHERE ({MAY_BEGIN_CHAT}) AND {NEW_CHAT}) AS new
   FROM unnest(%s::bigint[], %s::bigint[]) AS w(run, account)
 """
 
 # New chats among the first persons of each reminder, if the account wrote to them.
-NEW_IN_REMINDERS = """
+NEW_IN_REMINDERS = f"""
 SELECT w.reminder, w.account, (
   SELECT count(*) FROM (SELECT r.recipient_id FROM reminders_remindertarget r JOIN reminders_recipient q
-                            ON q.id = r.recipient_id AND q.kind = 'person'
+                            ON q.id = r.recipient_id AND q.kind IN {COUNTED_KINDS}
                          WHERE r.reminder_id = w.reminder LIMIT %s) AS r
     JOIN reminders_recipient p ON p.id = r.recipient_id
    WHERE NOT EXISTS (SELECT FROM fanout_knownchat k
@@ -92,10 +96,10 @@ SELECT w.reminder, w.account, (
   FROM unnest(%s::bigint[], %s::bigint[]) AS w(reminder, account)
 """
 
-NEW_RECIPIENTS = """
+NEW_RECIPIENTS = f"""
 SELECT p.id FROM unnest(%s::bigint[], %s::bigint[]) AS w(recipient, account)
   JOIN reminders_recipient p ON p.id = w.recipient
- WHERE p.kind = 'person' AND NOT EXISTS (SELECT FROM fanout_knownchat k
+ WHERE p.kind IN {COUNTED_KINDS} AND NOT EXISTS (SELECT FROM fanout_knownchat k
                                           WHERE k.account_id = w.account AND k.address = p.address)
 """
 
@@ -203,7 +207,7 @@ def begin_chats(targets: Collection[int]) -> None:
 
 def heard_from(account_id: int, address: str, now: datetime) -> None:
     """Note that a person wrote to the account: no longer a new chat, and messages held for them may go."""
-    if guess_kind(address) == PERSON and execute(HEARD_FROM, {"account": account_id, "address": address}):
+    if guess_kind(address) in NEW_CHAT_KINDS and execute(HEARD_FROM, {"account": account_id, "address": address}):
         wake_lanes([account_id], now)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Q, Value
 
 from accounts import access
-from accounts.addresses import PERSON
+from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.new_chats import new_among, new_in_reminders, scaled_to_all
@@ -365,7 +365,7 @@ def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime)
     moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
     if not snapshot.new_chats.limited(now):
         return (moved,)
-    persons = targets.filter(recipient__kind=PERSON)
+    persons = targets.filter(recipient__kind__in=NEW_CHAT_KINDS)
     return moved.split(scaled_to_all(new_among(persons, account.pk), persons.count()))
 
 

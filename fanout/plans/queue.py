@@ -15,7 +15,7 @@ from typing import NamedTuple
 from django.db import connection
 from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, QuerySet, Sum
 
-from accounts.addresses import PERSON
+from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.lanes import account_limits, new_chats
@@ -196,8 +196,8 @@ def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], k
 
 def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
     """Return how many new chats an account begins, where `new` of the persons are new to it and others share them."""
-    persons = kinds.get(PERSON, 0)
-    mine = shares({PERSON: persons}, senders)[senders.index(account)]
+    counts = {kind: kinds.get(kind, 0) for kind in NEW_CHAT_KINDS}
+    persons, mine = sum(counts.values()), shares(counts, senders)[senders.index(account)]
     return math.ceil(new_chats.scaled_to_all(new, persons) * mine / persons) if mine else 0
 
 

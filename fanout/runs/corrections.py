@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, Q, QuerySet
 
 from accounts import access
-from accounts.addresses import PERSON
+from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import carry_out, execute
@@ -246,7 +246,7 @@ def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
     those of its kind."""
     left = RunTarget.objects.filter(run=queued.run_id, account=account, status__in=("pending", "sending"))
     if limited:
-        new = Q(status="pending", recipient__kind=PERSON) & ~Exists(chats_with(account.pk))
+        new = Q(status="pending", recipient__kind__in=NEW_CHAT_KINDS) & ~Exists(chats_with(account.pk))
         left = left.filter(new) if queued.new_chats else left.exclude(new)
     return left.order_by("-parts_sent", "position", "id").values_list("pk", flat=True).iterator(PLAN_CHUNK)
 

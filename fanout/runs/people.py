@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Case, F, Func, Q, QuerySet, TextField, Value, When
 
 from accounts import access
-from accounts.addresses import GROUP, guess_kind
+from accounts.addresses import GROUP_KINDS, guess_kind
 from accounts.models import Account
 from fanout.database import carry_out
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
@@ -67,7 +67,7 @@ class Scope:
 
     def events(self) -> QuerySet[InboundEvent]:
         about = Q(address=self.address)
-        if guess_kind(self.address) == GROUP:
+        if guess_kind(self.address) in GROUP_KINDS:
             about |= Q(group=self.address)
         rows = InboundEvent.objects.filter(about)
         return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))

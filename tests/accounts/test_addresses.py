@@ -1,16 +1,32 @@
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
 
 import phonenumbers
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accounts.addresses import AddressError, guess_kind, normalise, spellings_of
+from accounts.addresses import (
+    CHOICES,
+    GROUP_KINDS,
+    KINDS,
+    NEW_CHAT_KINDS,
+    AddressError,
+    guess_kind,
+    looks_like_an_address,
+    normalise,
+    plurals,
+    spellings_of,
+    sql_list,
+)
 
 case = pytest.param
 GERMAN = "+4917612345678"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +305,7 @@ almost = st.one_of(
 
 
 @settings(deadline=None, max_examples=400)
-@given(st.sampled_from(["person", "group", "mailbox", "profile"]), soup | almost, st.none() | st.sampled_from(REGIONS))
+@given(st.sampled_from(list(KINDS)), soup | almost, st.none() | st.sampled_from(REGIONS))
 @example("mailbox", "İ@example.com", None)
 @example("person", "+4900176123456", None)
 def test_normal_stays_normal_and_clean(kind: str, raw: str, region: str | None) -> None:
@@ -340,7 +356,8 @@ def test_a_brazilian_fixed_line_is_never_a_mobile_number(fixed: str) -> None:
 @settings(deadline=None)
 @given(soup)
 def test_guessing_never_fails(raw: str) -> None:
-    assert guess_kind(raw) in ("person", "group", "mailbox", "profile")
+    assert guess_kind(raw) in KINDS
+    assert looks_like_an_address(raw) or guess_kind(raw) == "person"
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -360,3 +377,118 @@ def test_every_country_in_every_spelling(region: str) -> None:
     assert {normalise("person", spelling) for spelling in spellings} == {normal}
     national = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
     assert normalise("person", national, region) == normal
+
+
+# --- the table of kinds -----------------------------------------------------------------------------------
+
+#: As lists have them, in a spelling that shows their kind.
+EXAMPLES = {
+    "person": "+49 176 12345678",
+    "group": "120363025246125486@g.us",
+    "mailbox": "Ann@Example.com",
+    "profile": "https://www.linkedin.com/in/ann-lee",
+}
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_a_kind_is_complete(key: str) -> None:
+    kind = KINDS[key]
+    address = normalise(key, EXAMPLES[key])
+
+    assert kind.key == key
+    assert key.isidentifier()  # it stands in statements
+    assert kind.label[0].isupper()
+    assert kind.plural.endswith("s")
+    assert kind.looks_like(EXAMPLES[key])
+    assert guess_kind(EXAMPLES[key]) == guess_kind(address) == key
+    assert looks_like_an_address(address)
+    assert address.startswith(kind.prefix)
+    assert kind.headings
+    assert not (kind.begins_chats and not kind.one_person)
+
+
+def test_a_heading_belongs_to_one_kind() -> None:
+    headings = [heading for kind in KINDS.values() for heading in kind.headings]
+
+    assert len(set(headings)) == len(headings)
+
+
+def test_lists_of_kinds() -> None:
+    assert list(CHOICES) == ["group", "person", "mailbox", "profile"]
+    assert plurals(set(KINDS)) == "numbers and groups and mailboxes and LinkedIn profiles"
+    assert GROUP_KINDS == ("group",)
+    assert NEW_CHAT_KINDS == ("person",)
+    assert sql_list(["group"]) == "('group')"
+    assert sql_list(["group", "person"]) == "('group', 'person')"
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Unknown kind of recipient: pigeon\."):
+        normalise("pigeon", GERMAN)
+
+
+NAMED = re.compile(rf"\b({'|'.join(KINDS).upper()})\b(?! BY)|['\"]({'|'.join(KINDS)})['\"]")
+COMPARED = re.compile(rf"kind.*(=|<>|\b(in|IN)\b)\s*[(\[{{]?({NAMED.pattern})")
+PRODUCT = ("accounts", "config", "fanout", "reminders", "templates")
+#: The table itself, channels, which say what they reach, demo data, and migrations.
+MAY_NAME_KINDS = ("accounts/addresses.py", "accounts/channels/", "fanout/management/demo/", "/migrations/", "/static/")
+#: Each other file that names kinds, or has the same word for something else.
+NAMED_BECAUSE = {
+    "accounts/models.py": ({"profile"}, "the settings of a user"),
+    "accounts/presets.py": ({"group"}, "presets for accounts that write to groups"),
+    "config/local/embedded_keeper.py": ({"group"}, "a group of the operating system"),
+    "config/logs.py": ({"mailbox"}, "mail addresses are shortened in logs"),
+    "fanout/admin/account_pairing.py": ({"person"}, "a phone is paired by its number"),
+    "fanout/admin/audit_trail.py": ({"group"}, "a group of users"),
+    "fanout/admin/inbound_events.py": ({"group"}, "the column of an event"),
+    "fanout/admin/recipient_admin.py": ({"group"}, "a filter by membership in a group"),
+    "fanout/admin/reminder_admin.py": ({"mailbox"}, "a test goes to the user's own mail address"),
+    "fanout/engine/simulation.py": ({"group"}, "recipients of a simulation"),
+    "fanout/inbound/events.py": ({"group"}, "the column of an event"),
+    "fanout/inbound/mails.py": ({"mailbox"}, "senders and recipients in the header of a mail"),
+    "fanout/models/trail.py": ({"group"}, "a group of users"),
+    "fanout/ops/broker.py": ({"group"}, "a key of a django-q2 task"),
+    "fanout/plans/outlook.py": ({"group"}, "a channel's noun for its recipients"),
+    "fanout/runs/people.py": ({"group"}, "the column of an event"),
+    "reminders/groups.py": ({"group", "person"}, "providers list groups and contacts"),
+    "reminders/imports.py": ({"group"}, "the heading of a column of names"),
+    "reminders/readiness.py": ({"mailbox"}, "replies that arrive by mail are read from a mailbox"),
+}
+
+
+def product_files() -> Iterator[tuple[str, str]]:
+    for path in sorted(path for folder in PRODUCT for path in (ROOT / folder).rglob("*.*")):
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix in (".py", ".html") and not any(part in name for part in MAY_NAME_KINDS):
+            yield name, path.read_text()
+
+
+def test_other_modules_ask_the_table() -> None:
+    """What is said for one kind is missing for the next one: add the fact to AddressKind and ask for it."""
+    named = {name: {(match[1] or match[2]).lower() for match in NAMED.finditer(text)} for name, text in product_files()}
+
+    assert {name: words for name, words in named.items() if words} == {
+        name: words for name, (words, _) in NAMED_BECAUSE.items()
+    }
+
+
+def test_other_modules_compare_no_kind() -> None:
+    assert [(name, match[0]) for name, text in product_files() for match in COMPARED.finditer(text)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if kind == PERSON:",
+        "if guess_kind(address) != GROUP:",
+        "Q(recipient__kind=PERSON)",
+        "filter(kind__in=(GROUP, PERSON))",
+        "WHERE p.kind <> 'group'",
+        "AND kind IN ('person', 'mailbox')",
+        "AND kind = 'person'",
+        '{% if entry.kind == "group" %}',
+    ],
+)
+def test_a_comparison_is_found(line: str) -> None:
+    assert COMPARED.search(line)
+    assert NAMED.search(line)

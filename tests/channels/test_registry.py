@@ -14,8 +14,9 @@ import pytest
 from accounts import channels as folder
 from accounts import crypto
 from accounts.actions import Action
+from accounts.addresses import KINDS
 from accounts.channels import registry
-from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
+from accounts.channels.base import AccountConfig, Channel
 from accounts.channels.events import HookRequest
 from accounts.channels.registry import config_of
 from accounts.channels.whatsapp.wire import ask
@@ -57,7 +58,8 @@ def test_a_description_is_sound(key: str) -> None:
     assert registry.transport_class(key).channel is channel
     assert channel.transport.startswith(f"accounts.channels.{key}.")
     assert channel.label
-    assert channel.kinds <= set(PLURAL_OF_KIND)
+    assert channel.kinds <= set(KINDS)
+    assert not channel.own_kind or KINDS[channel.own_kind].own_label
     assert {*channel.actions, *channel.daily_caps} <= set(Action.values)
     assert channel.knobs.keys() <= KNOBS.keys()
     assert len(set(names)) == len(names)
@@ -179,7 +181,7 @@ def test_whom_it_reaches(key: str, takes: str, unreachable: set[str], counted: s
     channel = registry.channel(key)
 
     assert channel.takes() == takes
-    assert {kind for kind in PLURAL_OF_KIND if not channel.reaches(kind)} == unreachable
+    assert {kind for kind in KINDS if not channel.reaches(kind)} == unreachable
     assert channel.count(1) == counted
     assert channel.count(2) == counted.replace("1", "2") + "s"
 

@@ -8,11 +8,11 @@ import phonenumbers
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from accounts.addresses import CHOICES
 from fanout.management.base import BadInput, CrierCommand, find_owner
 from fanout.management.options import read_recipients, require_usable
 from fanout.ops.list_changes import import_recipients
 from reminders import imports
-from reminders.models import Recipient
 
 
 class Command(CrierCommand):
@@ -26,7 +26,7 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", help="path, or - for standard input")
         parser.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
-        parser.add_argument("--kind", choices=Recipient.Kind.values, help="default: guessed from each address")
+        parser.add_argument("--kind", choices=list(CHOICES), help="default: guessed from each address")
         parser.add_argument("--region", help="country of phone numbers without country code, such as DE")
         parser.add_argument(
             "--tag", action="append", default=[], help="tag for all imported recipients; may be repeated"
