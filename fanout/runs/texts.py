@@ -7,10 +7,8 @@ from typing import Any
 
 from accounts.channels.registry import channel
 from fanout.models.run import PauseReason, window_of
+from fanout.rules.gates import ENDS_BY_ITSELF
 from reminders.moments import about, closing_time, duration
-
-#: with auto-resume a run that stopped for these goes on by itself
-ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"

@@ -116,13 +116,13 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         case(
             account(hours=BusinessHours("UTC", 13, 17)),
             NOON,
-            Wait(at("2026-01-05T13:00"), "Outside send window"),
+            Wait(at("2026-01-05T13:00"), "outside the account's business hours"),
             id="hours-later-today",
         ),
         case(
             account(hours=BusinessHours("UTC", 8, 10)),
             NOON,
-            Close(PauseReason.ACCOUNT_CAPACITY, "Outside send window"),
+            Close(PauseReason.ACCOUNT_CAPACITY, "outside the account's business hours"),
             id="hours-over",
         ),
         case(capped(20, 20, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "Daily cap reached (20/20)"), id="cap"),
@@ -175,8 +175,8 @@ def test_a_suspension_ends_only_at_a_time_that_was_named(status: str, until: dat
     ],
 )
 def test_business_hours(now: str, opens: str | None) -> None:
-    gate = business_hours(account(hours=OFFICE), at(now))
-    assert gate == (OPEN if opens is None else Wait(at(opens), "Outside send window"))
+    gate = business_hours(account(hours=OFFICE), None, at(now))
+    assert gate == (OPEN if opens is None else Wait(at(opens), "outside the account's business hours"))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_business_hours(now: str, opens: str | None) -> None:
     ],
 )
 def test_cap_is_fresh_on_the_accounts_next_day(now: str, again: str) -> None:
-    gate = daily_cap(capped(20, 20, at(now), OFFICE), at(now))
+    gate = daily_cap(capped(20, 20, at(now), OFFICE), None, at(now))
     assert gate == Wait(at(again), "Daily cap reached (20/20)")
 
 
