@@ -358,9 +358,9 @@ class Lane:
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:
         """Stop the run once nothing of it is in flight here. A failure in flight gives its part of the cap back, so
-        that limit is asked again then."""
+        the account's limits are asked again then."""
         dispatcher = self.dispatcher
-        if gate.reason != PauseReason.ACCOUNT_CAPACITY:
+        if gate.reason not in (PauseReason.ACCOUNT_HOURS, PauseReason.ACCOUNT_CAPACITY):
             run.closing = gate
         dispatcher.stop_run(run)
         if dispatcher.open.of(run):

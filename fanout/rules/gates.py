@@ -149,7 +149,7 @@ ACCOUNT_STATUS = LaneLimit(
     "account status", "account {status}{because}", PauseReason.ACCOUNT_DOWN, ends_by_itself=False, gate=account_status
 )
 BUSINESS_HOURS = LaneLimit(
-    "business hours", "outside the account's business hours", PauseReason.ACCOUNT_CAPACITY, gate=business_hours
+    "business hours", "outside the account's business hours", PauseReason.ACCOUNT_HOURS, gate=business_hours
 )
 DAILY_CAP = LaneLimit("daily cap", "Daily cap reached ({used}/{cap})", PauseReason.ACCOUNT_CAPACITY, gate=daily_cap)
 
@@ -163,6 +163,11 @@ ENDS_BY_ITSELF = frozenset(limit.reason for limit in LIMITS if limit.ends_by_its
 # New chats depend on the target: `fanout.rules.new_chats` has their rules.
 NEW_CHAT_BUDGET = Limit("budget of new chats", "New chats today: {begun} of {budget}", PauseReason.ACCOUNT_CAPACITY)
 NEW_CHAT_HOLD = Limit("hold of new chats", "No new chats for now: {why}", PauseReason.ACCOUNT_CAPACITY)
+
+
+def reason_recorded(why: str) -> PauseReason:
+    """Return the pause reason for the sentence that an active account's lane recorded when it stepped aside."""
+    return BUSINESS_HOURS.reason if why == BUSINESS_HOURS.sentence else DAILY_CAP.reason
 
 
 def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:

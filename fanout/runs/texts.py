@@ -68,6 +68,7 @@ def paused(run: Facts, why: str = "") -> str:
     because = f": {why}" if why else ""
     lead = {
         PauseReason.WINDOW_CLOSED: f"Delivery window closed at {window_end(run)}.",
+        PauseReason.ACCOUNT_HOURS: "Outside the account's business hours.",
         PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit{because}.",
         PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors{because}.",
         PauseReason.ACCOUNT_DOWN: f"The account cannot send{because}.",
@@ -97,6 +98,8 @@ def advice(run: Facts) -> str:
         return "Reactivate the account, or offload the rest to another account."
     if reason == PauseReason.MEDIA:
         return "Replace or shrink the file, then fire again."
+    if reason == PauseReason.ACCOUNT_HOURS:
+        return "Extend the account's business hours, or offload to another account."
     if reason == PauseReason.ACCOUNT_CAPACITY:
         return ADVICE["waiting"]
     return started_late(run) or ADVICE[held_back_by(run)]
