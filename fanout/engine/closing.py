@@ -25,7 +25,7 @@ from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.outbox import Stop
 from fanout.lanes import status
 from fanout.models.run import PauseReason
-from fanout.rules.gates import Close, Wait
+from fanout.rules.gates import Close, Wait, reason_recorded
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
 
@@ -96,7 +96,7 @@ def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
         return
     for left in (yield sql.LEFT_BEHIND, {"run": run_id}):
         down = left["status"] != "active"
-        reason = PauseReason.ACCOUNT_DOWN if down else PauseReason.ACCOUNT_CAPACITY
+        reason = PauseReason.ACCOUNT_DOWN if down else reason_recorded(left["why"])
         yield from transitions.pause(run_id, Close(reason, left["why"]), lane.facts, now)
 
 

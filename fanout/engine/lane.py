@@ -335,7 +335,7 @@ class Lane:
     async def _hold_new_chats(self, run: LaneRun, gate: Wait, now: datetime) -> None:
         """Wait for new chats, the only thing left of the run, or pause it if its window ends first."""
         if gate.until >= run.closes_at:
-            await self._close(run, Close(PauseReason.ACCOUNT_CAPACITY, gate.why, gate.until), now)
+            await self._close(run, Close(gates.NEW_CHAT_HOLD.reason, gate.why, gate.until), now)
             return
         await self._hold(run, gate, now)
         run.queue.dry_until, run.queue.held = gate.until, gate
@@ -358,9 +358,9 @@ class Lane:
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:
         """Stop the run once nothing of it is in flight here. A failure in flight gives its part of the cap back, so
-        that limit is asked again then."""
+        the account's limits are asked again then."""
         dispatcher = self.dispatcher
-        if gate.reason != PauseReason.ACCOUNT_CAPACITY:
+        if gate.reason not in (PauseReason.ACCOUNT_HOURS, PauseReason.ACCOUNT_CAPACITY):
             run.closing = gate
         dispatcher.stop_run(run)
         if dispatcher.open.of(run):

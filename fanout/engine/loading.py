@@ -22,8 +22,8 @@ from fanout.lanes import account_limits
 from fanout.lanes.account_limits import (
     USED_TODAY,
     Day,
+    account_facts,
     as_arrays,
-    business_hours,
     day_of,
     pace_settings,
     pace_state,
@@ -193,7 +193,7 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
         lane = lanes[row["account_id"]]
         for action in {run.action for run in lane.runs}:
             cap = _cap(row, action, own.get((row["account_id"], action)), now)
-            lane.account.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.account.day[1])
+            lane.account.facts[action] = replace(account_facts(row), cap=cap, day_ends_at=lane.account.day[1])
             if cap is not None:
                 capped.append(day_of(row["account_id"], row["channel"], action, lane.account.day))
     if capped:
@@ -227,10 +227,6 @@ async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     if wanted:
         for row in await ledger.read(sql.UPLOADS, (list(lanes), list(wanted))):
             lanes[row["account_id"]].handles[row["sha256"], row["kind"]] = Uploaded(row["handle"], row["expires_at"])
-
-
-def _uncapped(row: Row) -> AccountFacts:
-    return AccountFacts(row["status"], row["status_reason"], row["status_until"], business_hours(row))
 
 
 def lane_account(row: Row, now: datetime) -> LaneAccount:

@@ -18,7 +18,7 @@ from accounts.models import Account, DailyLimit
 from fanout.database import execute
 from fanout.models.run import Run, in_sql
 from fanout.rules.follow_ups import QueueLimits
-from fanout.rules.gates import Cap, HasLimit, WarmUp, cap_of_day, local_date
+from fanout.rules.gates import AccountFacts, Cap, HasLimit, WarmUp, cap_of_day, local_date
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
 
@@ -117,7 +117,17 @@ def part_jitter(effective: Mapping[str, float]) -> tuple[float, float]:
     return effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000
 
 
+def account_facts(account: Row) -> AccountFacts:
+    """Return the account as the gates see it, without a cap: that depends on the action."""
+    return AccountFacts(account["status"], account["status_reason"], account["status_until"], business_hours(account))
+
+
+#: the columns of an account that `business_hours` reads
+HOURS_COLUMNS = ("timezone", "hours_start", "hours_end", "send_days")
+
+
 def business_hours(account: Row) -> BusinessHours:
+    """Return the account's calendar. All questions about its hours are asked of this object."""
     days = frozenset(account["send_days"] or EVERY_DAY)
     return BusinessHours(account["timezone"], account["hours_start"], account["hours_end"], days)
 

@@ -31,6 +31,7 @@ def lane_order(run: str) -> str:
 
 class PauseReason(models.TextChoices):
     WINDOW_CLOSED = "window_closed", "delivery window closed"
+    ACCOUNT_HOURS = "account_hours", "outside business hours"
     ACCOUNT_CAPACITY = "account_capacity", "account at capacity"
     CIRCUIT_BREAKER = "circuit_breaker", "too many errors"
     ACCOUNT_DOWN = "account_down", "account not active"

@@ -22,8 +22,6 @@ from accounts.models import Account
 from fanout.lanes.new_chats import new_among, new_in_reminders, scaled_to_all
 from fanout.models import Run
 from fanout.plans.outlook import (
-    BUDGET,
-    HOLD,
     DayPlan,
     LaneShare,
     LaneWork,
@@ -50,7 +48,7 @@ from fanout.plans.queue import (
     starts_at,
     work_by_account,
 )
-from fanout.rules.gates import local_date
+from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, local_date
 from reminders.models import Recipient, Reminder
 from reminders.moments import about, closing_time, two_clocks, wall_clock
 from reminders.targets import count_kinds, shares
@@ -167,9 +165,11 @@ def _sentence(
     if forecast.wait:
         wait = f"{forecast.wait[:1].upper()}{forecast.wait[1:]}"
         return f"{what}: {forecast.fits_count:,} fit today. {wait}; {goes_on}."
-    if forecast.bound_by != "daily cap" and outside_hours(slowest_lane.account.hours, window, at):
+    if forecast.bound_by != DAILY_CAP.name and outside_hours(slowest_lane.account.hours, window, at):
         owner = "the account's" if len(lanes) == 1 else "one account's"
-        return f"{what}: {forecast.fits_count:,} fit today, the rest is outside {owner} business hours; {goes_on}."
+        return (
+            f"{what}: {forecast.fits_count:,} fit today, the rest is outside {owner} {BUSINESS_HOURS.name}; {goes_on}."
+        )
     closes = _closing(window, at, reader)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 
@@ -177,11 +177,11 @@ def _sentence(
 def _limit_of_new_chats(bound_by: str, shares: Sequence[LaneShare], window: Window, reader: Reader) -> str:
     """Return the limit of all lanes with new chats to begin, in words; empty where something else binds."""
     begin = [share.lane.account.new_chats for share in shares if any(queued.new_chats for queued in share.lane.mine)]
-    if bound_by == BUDGET:
+    if bound_by == NEW_CHAT_BUDGET.name:
         budget = sum(chats.budget or 0 for chats in begin)
         return f"{budget:,} new chat{'' if budget == 1 else 's'} a day"
     ends = [chats.hold.until for chats in begin if chats.hold.until is not None]
-    return f"no new chats before {reader.time(max(ends), window.timezone)}" if bound_by == HOLD else ""
+    return f"no new chats before {reader.time(max(ends), window.timezone)}" if bound_by == NEW_CHAT_HOLD.name else ""
 
 
 def _closing(window: Window, at: datetime, reader: Reader) -> str:
@@ -198,7 +198,7 @@ def _noun_of(lanes: Sequence[LaneWork]) -> str:
 
 def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
     pace = lane.account.pace
-    if forecast.bound_by == "daily cap":
+    if forecast.bound_by == DAILY_CAP.name:
         return f"at {lane.cap.on(local_date(lane.account.hours.timezone, now))} a day"
     if forecast.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"

@@ -27,7 +27,7 @@ from fanout.plans.projection import (
     projected_limits,
     whose_turn,
 )
-from fanout.rules.gates import local_date
+from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, local_date
 from fanout.rules.new_chats import wait_for_new_chats
 from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD
@@ -271,21 +271,19 @@ def share_of(lane: LaneWork, ahead: LaneOutlook) -> LaneShare:
 
 # --- the limit that decides the end ----------------------------------------------------------------------
 
-BUDGET, HOLD = "budget of new chats", "hold of new chats"
-
 
 def what_binds(share: LaneShare, now: datetime) -> str:
-    """Return the limit to change if the lane should be done sooner."""
+    """Return the name of the limit to change if the lane should be done sooner."""
     lane, account = share.lane, share.lane.account
     if not lane.targets:
         return "nothing"
     if new_chats := _new_chats_bind(share, now):
         return new_chats
     if lane.cap.cap is not None and _cap_stops(share, now):
-        return "daily cap"
+        return DAILY_CAP.name
     period, last = share.mine.period, share.mine.last
-    if period is None or last is None or (last >= period.ends and period.ended_by == "hours"):
-        return "business hours"
+    if period is None or last is None or (last >= period.ends and period.ended_by == BUSINESS_HOURS.name):
+        return BUSINESS_HOURS.name
     return slowest(account.pace, lane.parts, account.concurrency, account.latency, account.jitter)[0]
 
 
@@ -309,8 +307,8 @@ def _new_chats_bind(share: LaneShare, now: datetime) -> str:
         return ""
     starts = max(now, min(queued.starts for queued, _ in new))
     if chats.budget is not None and _budget_used_up(share, chats.budget, starts, now):
-        return BUDGET
-    return HOLD if chats.hold.lasts(starts) else ""
+        return NEW_CHAT_BUDGET.name
+    return NEW_CHAT_HOLD.name if chats.hold.lasts(starts) else ""
 
 
 def _budget_used_up(share: LaneShare, budget: int, starts: datetime, now: datetime) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from accounts.channels.registry import channel
-from fanout.rules.gates import local_date
+from fanout.rules.gates import BUSINESS_HOURS, DELIVERY_WINDOW, local_date
 from fanout.rules.new_chats import NO_LIMIT, NewChats
 from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
@@ -379,7 +379,7 @@ class SendingPeriod:
     starts: float
     ends: float
     day: date  # the day whose window it belongs to
-    ended_by: str  # "window", "hours" or "day": the account's calendar day, with its cap and its budget
+    ended_by: str  # the name of a limit, or "day": the account's calendar day, with its cap and its budget
     account_day: date | None
 
 
@@ -401,10 +401,10 @@ def sending_periods(
 
 
 def _ends(window: Window, hours: BusinessHours, at: datetime, by_day: bool) -> list[tuple[str, datetime]]:
-    ends = [("window", window.closes_on(at))]
+    ends = [(DELIVERY_WINDOW.name, window.closes_on(at))]
     closes = hours.closes_at(at)
     if closes is not None:
-        ends.append(("hours", closes))
+        ends.append((BUSINESS_HOURS.name, closes))
     if by_day:
         ends.append(("day", local_day_bounds(hours.timezone, at)[1]))
     return ends

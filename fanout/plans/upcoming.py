@@ -15,7 +15,7 @@ from fanout.lanes.new_chats import new_in_reminders
 from fanout.plans.outlook import RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, lane_order, new_share
-from fanout.rules.gates import local_date
+from fanout.rules.gates import BUSINESS_HOURS, local_date
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.targets import shares
@@ -98,7 +98,7 @@ class Firing:
         if not self.fits:
             left = f"won't fit: {self.targets - self.fits_count:,} of {self.targets:,} are left"
             closes = closing_time(self.reminder.window.closes_on(self.at), zone)
-            return f"{left}, outside the account's hours" if self._outside_hours else f"{left} at {closes}"
+            return f"{left}, {BUSINESS_HOURS.sentence}" if self._outside_hours else f"{left} at {closes}"
         late = f"starts {about(self.late_by.total_seconds())} late, " if self.late_by >= LATE else ""
         done = TimeWords(self.reminder.timezone, zone)(self.ends_at, now) if self.ends_at else ""
         return f"{late}{'done' if late else 'fits, done'} {done}"

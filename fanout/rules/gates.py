@@ -1,12 +1,12 @@
-"""The gates: may this lane send now, for this run, to this target? Pure decisions, asked in this order. Each says why
-not, and until when.
+"""The gates: may this lane send now, for this run, to this target? Pure decisions. Each says why not, and until when.
 
-Also the cap of a day, and when a stopped run could go on.
+`LIMITS` is the one list of what stops a lane for a while, with its words; `may_run` asks it in order, then
+`may_receive` judges the target. Also when a stopped run could go on, and the cap of a day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Protocol
@@ -88,36 +88,113 @@ class TargetFacts:
     no_message_1: bool = False
 
 
-def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
-    """Ask all gates that do not depend on the target. A wait that ends after the window closes the run."""
-    for ask, limit in (
-        (window(run, now), PauseReason.WINDOW_CLOSED),
-        (account_status(account, now), PauseReason.ACCOUNT_DOWN),
-        (business_hours(account, now), PauseReason.ACCOUNT_CAPACITY),
-        (daily_cap(account, now), PauseReason.ACCOUNT_CAPACITY),
-    ):
-        if isinstance(ask, Wait) and ask.until >= run.window_closes_at:
-            return Close(limit, ask.why)
-        if not isinstance(ask, Open):
-            return ask
-    return OPEN
+# --- the limits of an account and a run -------------------------------------------------------------------
 
 
-def window(run: RunFacts, now: datetime) -> Gate:
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The words of a limit: its name in forecasts, the sentence for a run that waits for it, and the pause reason of a
+    run whose window closes first."""
+
+    name: str
+    sentence: str  # a template for `str.format`
+    reason: PauseReason
+    # With auto-resume a run that stopped for it goes on without an operator.
+    ends_by_itself: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLimit(Limit):
+    """A limit that does not depend on the target. `gate` is asked without a run for the account's own limits alone."""
+
+    gate: Callable[[AccountFacts, RunFacts | None, datetime], Gate]
+
+
+def window(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
+    if run is None:
+        return OPEN
     if now >= run.window_closes_at:
-        return Close(PauseReason.WINDOW_CLOSED, "delivery window closed")
+        return Close(DELIVERY_WINDOW.reason, DELIVERY_WINDOW.sentence.format(state="closed"))
     if now < run.window_opens_at:
-        return Wait(run.window_opens_at, "delivery window not open yet")
+        return Wait(run.window_opens_at, DELIVERY_WINDOW.sentence.format(state="not open yet"))
     return OPEN
 
 
-def account_status(account: AccountFacts, now: datetime) -> Gate:
+def account_status(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
     if account.status == "active":
         return OPEN
-    why = f"account {account.status}" + (f": {account.status_reason}" if account.status_reason else "")
+    because = f": {account.status_reason}" if account.status_reason else ""
+    why = ACCOUNT_STATUS.sentence.format(status=account.status, because=because)
     if account.status_until is not None and account.status_until > now:
         return Wait(account.status_until, why)
-    return Close(PauseReason.ACCOUNT_DOWN, why)
+    return Close(ACCOUNT_STATUS.reason, why)
+
+
+def business_hours(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
+    if account.hours.always_open:
+        return OPEN  # most accounts, and computing the calendar is slow
+    opens = account.hours.next_open(now)
+    return OPEN if opens <= now else Wait(opens, BUSINESS_HOURS.sentence)
+
+
+def daily_cap(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
+    if account.cap is None or account.used < account.cap or account.day_ends_at is None:
+        return OPEN
+    again = account.hours.next_open(account.day_ends_at)
+    return Wait(again, DAILY_CAP.sentence.format(used=account.used, cap=account.cap))
+
+
+DELIVERY_WINDOW = LaneLimit("delivery window", "delivery window {state}", PauseReason.WINDOW_CLOSED, gate=window)
+ACCOUNT_STATUS = LaneLimit(
+    "account status", "account {status}{because}", PauseReason.ACCOUNT_DOWN, ends_by_itself=False, gate=account_status
+)
+BUSINESS_HOURS = LaneLimit(
+    "business hours", "outside the account's business hours", PauseReason.ACCOUNT_HOURS, gate=business_hours
+)
+DAILY_CAP = LaneLimit("daily cap", "Daily cap reached ({used}/{cap})", PauseReason.ACCOUNT_CAPACITY, gate=daily_cap)
+
+#: All limits that do not depend on the target, in the order in which they are asked. Lane, `why` line and auto-resume
+#: go through this list; the forecast projects the same limits (`fanout.plans.projection`).
+LIMITS = (DELIVERY_WINDOW, ACCOUNT_STATUS, BUSINESS_HOURS, DAILY_CAP)
+
+#: pause reasons of limits that end without an operator
+ENDS_BY_ITSELF = frozenset(limit.reason for limit in LIMITS if limit.ends_by_itself)
+
+# New chats depend on the target: `fanout.rules.new_chats` has their rules.
+NEW_CHAT_BUDGET = Limit("budget of new chats", "New chats today: {begun} of {budget}", PauseReason.ACCOUNT_CAPACITY)
+NEW_CHAT_HOLD = Limit("hold of new chats", "No new chats for now: {why}", PauseReason.ACCOUNT_CAPACITY)
+
+
+def reason_recorded(why: str) -> PauseReason:
+    """Return the pause reason for the sentence that an active account's lane recorded when it stepped aside."""
+    return BUSINESS_HOURS.reason if why == BUSINESS_HOURS.sentence else DAILY_CAP.reason
+
+
+def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
+    """Ask all limits that do not depend on the target. A wait that ends after the window closes the run."""
+    for limit in LIMITS:
+        gate = limit.gate(account, run, now)
+        if isinstance(gate, Wait) and gate.until >= run.window_closes_at:
+            return Close(limit.reason, gate.why)
+        if not isinstance(gate, Open):
+            return gate
+    return OPEN
+
+
+def goes_on_at(
+    window: Window, account: AccountFacts, now: datetime, not_before: datetime | None = None
+) -> datetime | None:
+    """Return the first moment at which a stopped run could go on by its window and the account's limits; None: there is
+    none."""
+    wait = limit_in_the_way(account, now)
+    earliest = wait.until if wait else now
+    return window.meets(account.hours, max(earliest, not_before or earliest))
+
+
+def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
+    """Return the account's own limit that lasts longest, regardless of the window."""
+    asked = (limit.gate(account, None, now) for limit in LIMITS)
+    return max((gate for gate in asked if isinstance(gate, Wait)), key=lambda wait: wait.until, default=None)
 
 
 def suspension_over(account: AccountFacts, now: datetime) -> bool:
@@ -125,18 +202,7 @@ def suspension_over(account: AccountFacts, now: datetime) -> bool:
     return account.status == "suspended" and account.status_until is not None and account.status_until <= now
 
 
-def business_hours(account: AccountFacts, now: datetime) -> Gate:
-    if account.hours.always_open:
-        return OPEN  # most accounts, and computing the calendar is slow
-    opens = account.hours.next_open(now)
-    return OPEN if opens <= now else Wait(opens, "Outside send window")
-
-
-def daily_cap(account: AccountFacts, now: datetime) -> Gate:
-    if account.cap is None or account.used < account.cap or account.day_ends_at is None:
-        return OPEN
-    again = account.hours.next_open(account.day_ends_at)
-    return Wait(again, f"Daily cap reached ({account.used}/{account.cap})")
+# --- one target -------------------------------------------------------------------------------------------
 
 
 def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
@@ -149,24 +215,6 @@ def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
     if target.no_message_1:
         return Refuse(NO_MESSAGE_1)
     return OPEN
-
-
-# --- when a stopped run could go on -----------------------------------------------------------------------
-
-
-def goes_on_at(
-    window: Window, account: AccountFacts, now: datetime, not_before: datetime | None = None
-) -> datetime | None:
-    """Return the first moment that window, business hours and the account's limits allow; None: there is none."""
-    limit = limit_in_the_way(account, now)
-    earliest = limit.until if limit else now
-    return window.meets(account.hours, max(earliest, not_before or earliest))
-
-
-def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
-    """Return the account's own limit that lasts longest, regardless of the window."""
-    limits = account_status(account, now), business_hours(account, now), daily_cap(account, now)
-    return max((limit for limit in limits if isinstance(limit, Wait)), key=lambda wait: wait.until, default=None)
 
 
 # --- the cap of a day -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fanout.rules.gates import Wait
+from fanout.rules.gates import NEW_CHAT_BUDGET, NEW_CHAT_HOLD, Wait
 
 LONGEST_HOLD = 86_400.0  # seconds
 
@@ -54,10 +54,10 @@ def wait_for_new_chats(chats: NewChats, now: datetime) -> Wait | None:
     """Return when the next new chat may begin, and why not now; None: it may."""
     if chats.hold.lasts(now):
         assert chats.hold.until is not None
-        return Wait(chats.hold.until, f"No new chats for now: {chats.hold.why}")
+        return Wait(chats.hold.until, NEW_CHAT_HOLD.sentence.format(why=chats.hold.why))
     if chats.budget is None or chats.begun < chats.budget or chats.day_ends_at is None:
         return None
-    return Wait(chats.day_ends_at, f"New chats today: {chats.begun} of {chats.budget}")
+    return Wait(chats.day_ends_at, NEW_CHAT_BUDGET.sentence.format(begun=chats.begun, budget=chats.budget))
 
 
 def may_begin(chats: NewChats, under_way: int, now: datetime) -> bool:

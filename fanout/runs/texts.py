@@ -7,10 +7,8 @@ from typing import Any
 
 from accounts.channels.registry import channel
 from fanout.models.run import PauseReason, window_of
+from fanout.rules.gates import ENDS_BY_ITSELF
 from reminders.moments import about, closing_time, duration
-
-#: with auto-resume a run that stopped for these goes on by itself
-ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
@@ -70,6 +68,7 @@ def paused(run: Facts, why: str = "") -> str:
     because = f": {why}" if why else ""
     lead = {
         PauseReason.WINDOW_CLOSED: f"Delivery window closed at {window_end(run)}.",
+        PauseReason.ACCOUNT_HOURS: "Outside the account's business hours.",
         PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit{because}.",
         PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors{because}.",
         PauseReason.ACCOUNT_DOWN: f"The account cannot send{because}.",
@@ -99,6 +98,8 @@ def advice(run: Facts) -> str:
         return "Reactivate the account, or offload the rest to another account."
     if reason == PauseReason.MEDIA:
         return "Replace or shrink the file, then fire again."
+    if reason == PauseReason.ACCOUNT_HOURS:
+        return "Extend the account's business hours, or offload to another account."
     if reason == PauseReason.ACCOUNT_CAPACITY:
         return ADVICE["waiting"]
     return started_late(run) or ADVICE[held_back_by(run)]

@@ -12,7 +12,7 @@ from fanout.database import Row, Statement, Steps, lock_in_order
 from fanout.lanes.telling import AUDIENCE, add_event
 from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.models.run import PauseReason, Run, in_sql, window_of
-from fanout.rules.gates import AccountFacts, Close, Wait, goes_on_at
+from fanout.rules.gates import ENDS_BY_ITSELF, AccountFacts, Close, Wait, goes_on_at
 from fanout.runs import texts
 
 Status = Run.Status
@@ -184,7 +184,7 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
 
 
 def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
-    if not row["auto_resume"] or gate.reason not in texts.ENDS_BY_ITSELF or not facts:
+    if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or not facts:
         return None
     # In a run of several channels this account's provider may count another action than the run's.
     account = facts.get(row["action"]) or next(iter(facts.values()))

@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import account_limits
-from fanout.lanes.account_limits import business_hours, pace_settings, pace_state
+from fanout.lanes.account_limits import account_facts, business_hours, pace_settings, pace_state
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
@@ -270,11 +270,8 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
     beat_at: datetime | None = getattr(account, "beat_at", None)
     cap = account_limits.cap_today(account, action, now).limit
     return LaneNow(
-        facts=AccountFacts(
-            status=account.status,
-            status_reason=account.status_reason,
-            status_until=account.status_until,
-            hours=business_hours(account.__dict__),
+        facts=replace(
+            account_facts(account.__dict__),
             cap=cap,
             used=account_limits.used_today(account, action, now) if cap is not None else 0,
             day_ends_at=local_day_bounds(account.timezone, now)[1],
@@ -314,11 +311,11 @@ def _retry_at(run: Run, account: Account) -> datetime | None:
 
 
 def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
-    reason = f": {account.status_reason}" if account.status_reason else ""
-    text = f"account {account.status}{reason}"
-    if account.status_until is None or account.status_until <= now:
-        return Why(text)
-    return Why(f"{text}; until {clock(account.status_until, now)}", account.status_until)
+    gate = gates.account_status(account_facts(account.__dict__), None, now)
+    if isinstance(gate, Wait):
+        return Why(f"{gate.why}; until {clock(gate.until, now)}", gate.until)
+    assert isinstance(gate, Close)  # the caller has found it not active
+    return Why(gate.why)
 
 
 def _asleep(account: Account, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
@@ -335,7 +332,7 @@ def _paused(run: Run, account: Account, lane: LaneNow, now: datetime) -> Why:
     if run.resume_at is not None:
         goes_on = goes_on_at(run.window, lane.facts, now, run.resume_at)
         return _next(f"paused: {reason.label}", goes_on, lane.clock, now)
-    if reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY):
+    if reason in gates.ENDS_BY_ITSELF:
         if new_chats is not None and only_new_chats(run.pk, account.pk):
             opens = run.window.meets(lane.facts.hours, new_chats.until)
             return _once_resumed(_next(new_chats.why, opens, lane.clock, now), auto_resume=False)

@@ -179,7 +179,7 @@ def test_each_sender_answers_for_its_own_share() -> None:
     rows = {row["account"]: row for row in lanes_ahead([firing], "UTC", NOW)}
     assert [verdict for _, verdict in rows[late]["firings"]] == ["fits, done 17:00"]
     assert [verdict for _, verdict in rows[early]["firings"]] == [
-        "won't fit: 10 of 10 are left, outside the account's hours"
+        "won't fit: 10 of 10 are left, outside the account's business hours"
     ]
     assert ([bar.tone for bar in rows[late]["bars"]], [bar.tone for bar in rows[early]["bars"]]) == (["good"], ["bad"])
 

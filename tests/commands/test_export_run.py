@@ -103,12 +103,15 @@ def test_a_report_has_the_planned_time_and_the_slip():
     run = RunFactory.create(status="queued")
     RunTargetFactory(run=run, planned_at=run.scheduled_for - timedelta(hours=1))
     slip = {"from": (run.scheduled_for - timedelta(hours=1)).isoformat(), "to": run.scheduled_for.isoformat()}
-    Run.objects.update(slips={str(run.account_id): slip | {"why": "Outside send window"}})
+    Run.objects.update(slips={str(run.account_id): slip | {"why": "outside the account's business hours"}})
     (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
     assert row["planned_for"] == run.scheduled_for.isoformat(timespec="milliseconds")
-    assert row["slip_reason"] == "Outside send window"
+    assert row["slip_reason"] == "outside the account's business hours"
     (line,) = data("why", "--run", str(run.pk))["why"]
-    assert (line["planned_for"], line["slip_reason"]) == (run.scheduled_for.isoformat(), "Outside send window")
+    assert (line["planned_for"], line["slip_reason"]) == (
+        run.scheduled_for.isoformat(),
+        "outside the account's business hours",
+    )
 
 
 def test_an_export_can_be_imported_again(tmp_path, owner):

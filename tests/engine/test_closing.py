@@ -77,6 +77,15 @@ def test_a_lane_at_its_cap_steps_aside_and_the_others_go_on(stage: Stage, latenc
     assert fresh(run).status == Run.Status.SUCCESS
 
 
+def test_a_lane_outside_its_business_hours_steps_aside_and_the_others_go_on(stage: Stage) -> None:
+    closed, b = stage.account(hours_start=20, hours_end=22), stage.account()
+    run = rotating(stage, closed, b)
+    stage.play(200)
+    assert (len(stage.book.deliveries(closed.address)), len(stage.book.deliveries(b.address))) == (0, 20)
+    assert (fresh(run).status, run.pause_reason) == (Run.Status.PAUSED, "account_hours")
+    assert run.error_summary.startswith("Outside the account's business hours. 20 of 40 groups delivered")
+
+
 def test_a_lane_that_never_got_its_turn_does_not_skip_what_others_began(stage: Stage) -> None:
     a, b = stage.account(), stage.account(max_send_per_minute=20)
     stage.now = MONDAY + timedelta(minutes=59, seconds=45)

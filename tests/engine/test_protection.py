@@ -42,13 +42,23 @@ def test_business_hours_inside_the_window_make_the_run_wait(stage: Stage) -> Non
     assert min(stage.times()) >= MONDAY + timedelta(hours=1)
 
 
-def test_business_hours_after_the_window_pause_the_run_for_capacity(stage: Stage) -> None:
+def test_business_hours_after_the_window_pause_the_run(stage: Stage) -> None:
     account = stage.account(hours_start=20, hours_end=22)
     run = stage.fire(stage.reminder(account, groups=5))
     stage.play()
     assert fresh(run).status == Run.Status.PAUSED
-    assert run.pause_reason == "account_capacity"
+    assert run.pause_reason == "account_hours"
     assert run.pending == 5
+    assert run.error_summary.startswith("Outside the account's business hours. 0 of 5 groups delivered")
+    assert run.error_summary.endswith("Extend the account's business hours, or offload to another account.")
+
+
+def test_a_run_that_its_business_hours_paused_goes_on_by_itself(stage: Stage) -> None:
+    account = stage.account(hours_start=9, hours_end=10, max_send_per_minute=1)
+    run = stage.fire(stage.reminder(account, groups=90, auto_resume=True))
+    stage.play()
+    assert (fresh(run).status, run.pause_reason) == (Run.Status.PAUSED, "account_hours")
+    assert run.resume_at == MONDAY + timedelta(days=1)
 
 
 def test_a_drip_goes_on_by_itself_over_many_days(stage: Stage) -> None:

@@ -123,12 +123,12 @@ def test_the_cap_of_a_day(cap: Any, limit: int | None) -> None:
 @pytest.mark.parametrize(
     ("hours", "by_day", "first"),
     [
-        case(ALWAYS, False, (9, 18, "window", None), id="the-window"),
-        case(ALWAYS, True, (9, 18, "window", TODAY), id="by-day"),
-        case(BusinessHours("UTC", 8, 17), False, (9, 17, "hours", None), id="the-hours"),
-        case(BusinessHours("UTC", 10, 20), True, (10, 18, "window", TODAY), id="hours-that-begin-later"),
+        case(ALWAYS, False, (9, 18, "delivery window", None), id="the-window"),
+        case(ALWAYS, True, (9, 18, "delivery window", TODAY), id="by-day"),
+        case(BusinessHours("UTC", 8, 17), False, (9, 17, "business hours", None), id="the-hours"),
+        case(BusinessHours("UTC", 10, 20), True, (10, 18, "delivery window", TODAY), id="hours-that-begin-later"),
         case(BusinessHours("Asia/Tokyo"), True, (9, 15, "day", TODAY), id="the-accounts-midnight"),
-        case(BusinessHours("Asia/Tokyo"), False, (9, 18, "window", None), id="not-by-day"),
+        case(BusinessHours("Asia/Tokyo"), False, (9, 18, "delivery window", None), id="not-by-day"),
     ],
 )
 def test_a_sending_period(hours: BusinessHours, by_day: bool, first: tuple[int, int, str, date | None]) -> None:
@@ -309,7 +309,7 @@ def test_the_projection_names_run_and_period() -> None:
     first, second = project_sends(account(latency=0.0), [queued(), queued(starts=NOW + HOUR)], NOW, random.Random(1))
     assert (first.run, first.at, second.run, second.at) == (0, NOW.timestamp(), 1, (NOW + HOUR).timestamp())
     closes = NOW.replace(hour=18).timestamp()
-    assert first.period == SendingPeriod(NOW.timestamp(), closes, TODAY, "window", None)
+    assert first.period == SendingPeriod(NOW.timestamp(), closes, TODAY, "delivery window", None)
 
 
 def test_a_target_between_two_parts_holds_no_slot_while_its_run_may_not_send() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -10,14 +11,25 @@ import pytest
 
 from accounts.channels import registry
 from fanout.models.run import PauseReason
+from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, project_sends
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import (
+    ACCOUNT_STATUS,
+    BUSINESS_HOURS,
+    DAILY_CAP,
+    DELIVERY_WINDOW,
+    ENDS_BY_ITSELF,
+    LIMITS,
+    NEW_CHAT_BUDGET,
+    NEW_CHAT_HOLD,
     NO_MESSAGE_1,
     OPEN,
     TOO_LATE,
     AccountFacts,
     Cap,
     Close,
+    LaneLimit,
+    Limit,
     OwnLimit,
     Refuse,
     RunFacts,
@@ -32,8 +44,13 @@ from fanout.rules.gates import (
     local_date,
     may_receive,
     may_run,
+    reason_recorded,
     suspension_over,
 )
+from fanout.rules.pace import PaceSettings, PaceState
+from fanout.runs import texts
+from fanout.runs.why import LaneNow, RunNow, Why, explain
+from reminders.moments import TimeWords
 from reminders.window import BusinessHours, Window, local_day_bounds
 
 case = pytest.param
@@ -50,8 +67,11 @@ NOON = at("2026-01-05T12:00")  # a Monday
 RUN = RunFacts(at("2026-01-05T06:00"), at("2026-01-05T18:00"))
 
 
+ACTIVE = AccountFacts("active", "", None, ANY_TIME)
+
+
 def account(**fields: Any) -> AccountFacts:
-    return replace(AccountFacts("active", "", None, ANY_TIME), **fields)
+    return replace(ACTIVE, **fields)
 
 
 def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) -> AccountFacts:
@@ -116,13 +136,13 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         case(
             account(hours=BusinessHours("UTC", 13, 17)),
             NOON,
-            Wait(at("2026-01-05T13:00"), "Outside send window"),
+            Wait(at("2026-01-05T13:00"), "outside the account's business hours"),
             id="hours-later-today",
         ),
         case(
             account(hours=BusinessHours("UTC", 8, 10)),
             NOON,
-            Close(PauseReason.ACCOUNT_CAPACITY, "Outside send window"),
+            Close(PauseReason.ACCOUNT_HOURS, "outside the account's business hours"),
             id="hours-over",
         ),
         case(capped(20, 20, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "Daily cap reached (20/20)"), id="cap"),
@@ -146,6 +166,120 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
 )
 def test_may_run(facts: AccountFacts, now: datetime, gate: object) -> None:
     assert may_run(facts, RUN, now) == gate
+
+
+# --- every limit, everywhere ------------------------------------------------------------------------------
+
+
+DAYTIME = Window("UTC", 6, 18)
+EVERY_LIMIT = pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """An account and a run that this limit alone keeps from sending at NOON, until `until`."""
+
+    until: datetime
+    why: str
+    facts: AccountFacts = ACTIVE
+    window: Window = DAYTIME
+    # Forecasts are made as if the account were active; the overview says which accounts are not.
+    projected: bool = True
+
+    @property
+    def run(self) -> RunFacts:
+        return RunFacts(self.window.opens_on(NOON), self.window.closes_on(NOON))
+
+
+ONE_O_CLOCK = at("2026-01-05T13:00")
+SURFACES = {
+    DELIVERY_WINDOW: Closed(ONE_O_CLOCK, "delivery window not open yet", window=Window("UTC", 13, 18)),
+    ACCOUNT_STATUS: Closed(
+        ONE_O_CLOCK,
+        "account suspended: ban",
+        account(status="suspended", status_reason="ban", status_until=ONE_O_CLOCK),
+        projected=False,
+    ),
+    BUSINESS_HOURS: Closed(
+        ONE_O_CLOCK, "outside the account's business hours", account(hours=BusinessHours("UTC", 13, 17))
+    ),
+    DAILY_CAP: Closed(
+        at("2026-01-05T15:00"), "Daily cap reached (20/20)", capped(20, 20, NOON, BusinessHours("Asia/Tokyo"))
+    ),
+}
+
+
+def test_every_limit_is_in_the_table() -> None:
+    assert tuple(SURFACES) == LIMITS
+
+
+@EVERY_LIMIT
+def test_the_lane_asks_every_limit(limit: LaneLimit) -> None:
+    closed = SURFACES[limit]
+    assert may_run(closed.facts, closed.run, NOON) == Wait(closed.until, closed.why)
+    assert may_run(closed.facts, closed.run, closed.until - timedelta(seconds=1)) != OPEN
+
+
+@pytest.mark.parametrize("limit", LIMITS[1:], ids=lambda limit: limit.name)
+def test_a_limit_that_outlasts_the_window_closes_the_run_with_its_own_reason(limit: LaneLimit) -> None:
+    closed = SURFACES[limit]
+    run = RunFacts(closed.run.window_opens_at, closed.until)
+    assert may_run(closed.facts, run, NOON) == Close(limit.reason, closed.why)
+
+
+@EVERY_LIMIT
+def test_a_stopped_run_goes_on_when_every_limit_is_over(limit: LaneLimit) -> None:
+    closed = SURFACES[limit]
+    assert goes_on_at(closed.window, closed.facts, NOON) == closed.until
+
+
+@EVERY_LIMIT
+def test_the_why_line_names_every_limit(limit: LaneLimit) -> None:
+    closed = SURFACES[limit]
+    lane = LaneNow(closed.facts, PaceState(), PaceSettings(60), probing=False, driven=True, clock=TimeWords("UTC"))
+    line = explain(lane, RunNow(closed.run, closed.window, NOON, auto_resume=True), NOON)
+    assert line == Why(f"{closed.why}; next send {closed.until:%H:%M} (UTC)", closed.until)
+
+
+@EVERY_LIMIT
+def test_the_forecast_projects_every_limit(limit: LaneLimit) -> None:
+    closed = SURFACES[limit]
+    lane = AccountSnapshot(1, PaceSettings(60), closed.facts.hours, cap=closed.facts.cap, used=closed.facts.used)
+    queue = [Queued(Work.of(1), closed.window, NOON)]
+    (send,) = project_sends(lane, queue, NOON, random.Random(1))
+    assert moment(send.at) == (closed.until if closed.projected else NOON)
+
+
+@pytest.mark.parametrize("limit", [*LIMITS, NEW_CHAT_BUDGET, NEW_CHAT_HOLD], ids=lambda limit: limit.name)
+def test_every_limit_has_its_words(limit: Limit) -> None:
+    run = {
+        "pause_reason": limit.reason,
+        "window_closes_at": RUN.window_closes_at,
+        "timezone": "UTC",
+        "window_start_hour": 6,
+        "window_end_hour": 18,
+        "channel": "",
+        "started_at": None,
+        **dict.fromkeys(("total", "sent", "pending", "failed", "unconfirmed"), 1),
+        **{f"seconds_{cause}": 0 for cause in texts.ADVICE},
+    }
+    assert limit.name
+    assert limit.sentence
+    assert texts.paused(run, "why").endswith(texts.advice(run))
+    assert texts.advice(run)
+    assert limit.ends_by_itself == (limit.reason in ENDS_BY_ITSELF)
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        case("outside the account's business hours", PauseReason.ACCOUNT_HOURS, id="hours"),
+        case("Daily cap reached (20/20)", PauseReason.ACCOUNT_CAPACITY, id="cap"),
+        case("New chats today: 3 of 3", PauseReason.ACCOUNT_CAPACITY, id="new-chats"),
+    ],
+)
+def test_a_lane_that_stepped_aside_recorded_its_limit(why: str, reason: PauseReason) -> None:
+    assert reason_recorded(why) == reason
 
 
 @pytest.mark.parametrize(
@@ -175,8 +309,8 @@ def test_a_suspension_ends_only_at_a_time_that_was_named(status: str, until: dat
     ],
 )
 def test_business_hours(now: str, opens: str | None) -> None:
-    gate = business_hours(account(hours=OFFICE), at(now))
-    assert gate == (OPEN if opens is None else Wait(at(opens), "Outside send window"))
+    gate = business_hours(account(hours=OFFICE), None, at(now))
+    assert gate == (OPEN if opens is None else Wait(at(opens), "outside the account's business hours"))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +324,7 @@ def test_business_hours(now: str, opens: str | None) -> None:
     ],
 )
 def test_cap_is_fresh_on_the_accounts_next_day(now: str, again: str) -> None:
-    gate = daily_cap(capped(20, 20, at(now), OFFICE), at(now))
+    gate = daily_cap(capped(20, 20, at(now), OFFICE), None, at(now))
     assert gate == Wait(at(again), "Daily cap reached (20/20)")
 
 

@@ -149,6 +149,13 @@ HOURS = BusinessHours("UTC", 10, 12)
         ),
         case(
             True,
+            PauseReason.ACCOUNT_HOURS,
+            AccountFacts("active", "", None, HOURS),
+            NOW.replace(hour=10),
+            id="outside-its-hours",
+        ),
+        case(
+            True,
             PauseReason.ACCOUNT_CAPACITY,
             AccountFacts("active", "", None, HOURS, 5, 5, NOW.replace(day=6, hour=0)),
             NOW.replace(day=6, hour=10),

@@ -76,7 +76,7 @@ def paced(**fields: Any) -> LaneNow:
         case(
             replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 13, 17))),
             RUN,
-            "Outside send window; next send 13:00 (America/New_York)",
+            "outside the account's business hours; next send 13:00 (America/New_York)",
             at("2026-01-05T18:00"),
             id="hours",
         ),
@@ -203,7 +203,7 @@ def paced(**fields: Any) -> LaneNow:
         case(
             replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 20, 22))),
             RUN,
-            "Outside send window; the window and the account's business hours never meet",
+            "outside the account's business hours; the window and the account's business hours never meet",
             None,
             id="never",
         ),
