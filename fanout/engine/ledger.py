@@ -1,4 +1,4 @@
-"""Write run-target states, activity and lane state while sending: nothing else does.
+"""Write claims, results and lane state of one driver: the only way from the engine to these rows.
 
 Claims and results of all lanes of a driver are written together: those that have gathered while the last write was
 under way go out as one transaction. A slow lane's result is written at once; a thousand busy lanes share a commit, or a

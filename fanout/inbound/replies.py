@@ -171,7 +171,7 @@ def bare(text: str) -> str:
 
 
 def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
-    """Stop all messages to this address, in all lists. Pending targets are skipped at their claim."""
+    """Stop all messages to this address, in all lists. Pending targets are not claimed any more."""
     Recipient.objects.filter(pk__in=lock_recipients(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
     # A suppression that would expire, or that an operator could take back, becomes the person's own word.
     Suppression.objects.bulk_create(

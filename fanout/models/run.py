@@ -153,7 +153,7 @@ class Run(Owned):
             GinIndex(fields=["lanes"], name="run_lanes", fastupdate=False),
             # the runs of one account, newest first
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
-            # auto-resume asks every few seconds for what is due
+            # auto-resume asks every minute for what is due
             models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
         ]
         constraints = [
