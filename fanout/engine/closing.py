@@ -218,8 +218,8 @@ async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[in
 
 
 async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
-    """Settle all targets or none. Results are written and taken back as a trial: while the database refuses those,
-    every holder would leave more targets unconfirmed than the last one."""
+    """Settle all targets or none. First write results and roll them back, as a trial: if the database refuses results,
+    the lane must not be taken, because each new holder would leave more targets unconfirmed."""
     lanes = {"taken": taken, "repeatable": repeatable}
     async with ledger.together() as write:
         _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])

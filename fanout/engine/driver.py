@@ -332,7 +332,9 @@ class Driver:
                 # An upload has no recipients yet: a stop does not wait for it.
                 if lane.dispatcher.only_uploads and self._must_stop():
                     self._give_up(lane, None)
-                elif now > (hard_limit if lane.dispatcher.busy and not self._must_stop() else began + GIVE_UP_AFTER):
+                    continue
+                waits_for_calls = lane.dispatcher.busy and not self._must_stop()
+                if now > (hard_limit if waits_for_calls else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
                     self._give_up(lane, TimeoutError("the lane did not end"))
 

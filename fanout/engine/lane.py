@@ -91,7 +91,7 @@ class Lane:
             return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # the process that stores them wakes the lane
         if self.account.probing and dispatcher.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
-        if not self._has_room(run, now):
+        if not self._make_room(run, now):
             # Targets between two parts, perhaps of another run, use up the concurrency: only their next parts free it.
             between = self._between_parts(now)
             if between is None:
@@ -239,9 +239,10 @@ class Lane:
             return Sleep(until, run.queue.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
-    def _has_room(self, run: LaneRun, now: datetime) -> bool:
-        """Return whether something of the run can be claimed. Blocked runs release their targets between two parts: the
-        lane would wait for their next parts until they go on, and a run that is to be closed never does."""
+    def _make_room(self, run: LaneRun, now: datetime) -> bool:
+        """Return whether something of the run can be claimed. If all slots are taken, blocked runs first release their
+        targets that are between two parts: those slots would stay taken until the run goes on, and a run that is about
+        to be closed never does."""
         if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
                 if other.queue.between_parts and self._gate(other, now) != OPEN:
@@ -390,6 +391,8 @@ def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:
 
 
 def _sooner(one: Sleep, other: Sleep) -> Sleep:
+    """Return the sleep that ends first. One without an end waits for an event; of two such, the one of a run, because
+    it says what the lane waits for."""
     if other.until is None:
         return one if one.until is not None or one.run_id is not None else other
     return other if one.until is None or other.until < one.until else one

@@ -105,7 +105,8 @@ class Ledger:
     async def flushed(self) -> bool:
         """Wait until everything handed in so far is durable, or kept because the connection is lost. Returns False when
         some of it was refused."""
-        batch = self._in_hand if self.lost.is_set() else self._batch or self._in_hand
+        # The batch that fills now is written after the one in hand, unless it is empty or the connection is lost.
+        batch = self._batch if self._batch and not self.lost.is_set() else self._in_hand
         if batch is None:
             return True
         self._wake.set()

@@ -132,8 +132,8 @@ class LaneAccount:
 
     @property
     def on_trial(self) -> bool:
-        """Return whether the next message must go through: after a breaker or a reactivation, while no run is judged
-        yet. After a mere break a recipient may still be gone."""
+        """Return whether the next message decides about the account: after the breaker or a reactivation, until a run
+        has a sample of its own. After a break that the provider asked for, a failure may be the recipient's fault."""
         return self.probing and self.sample_run is None
 
     @property

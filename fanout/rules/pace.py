@@ -132,8 +132,8 @@ def _at_most(moment: datetime | None, now: datetime, seconds: float) -> datetime
 
 
 def debt(state: PaceState, now: datetime) -> timedelta:
-    """Return how far ahead of the time the bucket is: by then, earlier messages are paid for. For `called_late`, and so
-    without earlier lateness: later lateness is debt as well."""
+    """Return how far the bucket's theoretical arrival is ahead of `now`, without the lateness that it contains already:
+    `called_late` adds lateness to it again."""
     arrival = state.theoretical_arrival
     return (max(NOTHING, arrival - now) if arrival is not None else NOTHING) - state.late
 

@@ -73,9 +73,9 @@ def fire_due(now: datetime) -> list[Run]:
 
 
 def fire_suspects(now: datetime) -> list[Run]:
-    """Fire the other reminders one by one: those that could not be fired, and those that a worker had begun to fire
-    when it ended. One of them may have ended it, and would end this one: those with the fewest attempts come first, so
-    that it no longer holds up the others. A reminder with too many attempts is set aside."""
+    """Fire the other reminders one by one: those that could not be fired, and those that a worker was firing when it
+    died. One of them may have killed it and may kill this worker too, so those with the fewest attempts come first. A
+    reminder with too many attempts is set aside."""
     suspects = _due(now).exclude(firing_attempts=0, firing_problem="").order_by("firing_attempts", "next_fire_at", "pk")
     runs: list[Run] = []
     for pk, attempts in list(suspects.values_list("pk", "firing_attempts")):
