@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from fanout.database import carry_out
 from fanout.management.demo.cast import OFFICE_CAP, Cast
 from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
+from fanout.rules.gates import DAILY_CAP
 from fanout.runs import firing, freezing, texts, transitions
 from reminders.models import Reminder
 
@@ -67,7 +68,7 @@ PAST = (
         per_minute=20,
         sent=OFFICE_CAP,
         pause_reason=PauseReason.ACCOUNT_CAPACITY,
-        why=f"daily cap {OFFICE_CAP}/{OFFICE_CAP} reached",
+        why=DAILY_CAP.sentence.format(used=OFFICE_CAP, cap=OFFICE_CAP),
         seconds={"waiting": 30_000.0, "pacing": 600.0},
     ),
     Past("Late notice", 2, (18, 5), "failed"),
