@@ -70,7 +70,7 @@ def test_contacts_are_added_only_from_the_address_book(client: Client, account: 
 
 
 def test_the_list_shows_sizes_and_what_has_gone(client: Client, account: Account) -> None:
-    gone = RecipientFactory.create(owner=account.owner, name="Old choir")
+    gone = RecipientFactory.create(owner=account.owner, name="Old choir", address="120363999999999999@g.us")
     Membership.objects.create(
         account=account, recipient=gone, size=9, seen_at=account.created_at, gone_at=account.created_at
     )
