@@ -71,5 +71,5 @@ def test_blocked_runs_release_targets_between_parts(
     lane = Lane.__new__(Lane)
     lane.dispatcher, lane.runs = dispatcher, [other, wants]
 
-    assert lane._has_room(wants, MONDAY) is (given_back or places == 0)
+    assert lane._make_room(wants, MONDAY) is (given_back or places == 0)
     assert gave == ([other] if given_back else [])

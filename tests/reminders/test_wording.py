@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.django_db
 def reminder(*texts: str, people: list[dict[str, Any]], **fields: Any) -> Reminder:
     made = ReminderFactory.create(parts=texts, **fields)
     for position, person in enumerate(people):
-        recipient = RecipientFactory.create(owner=made.owner, **{"kind": "group"} | person)
+        recipient = RecipientFactory.create(owner=made.owner, **{"kind": "group"} | deepcopy(person))
         ReminderTargetFactory.create(reminder=made, recipient=recipient, position=position)
     return made
 
