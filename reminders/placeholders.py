@@ -23,7 +23,8 @@ TEXTS = ("text", "html", "subject")
 # Also matches near misses such as {first name} and {First-Name}: no recipient has such a field, so they are reported
 # instead of going out. At most three words, one with a letter: {1}, CSS and JSON do not match. Quantifiers are
 # possessive (*+, ++), so that text is read once: with plain ones 20 KB of blanks behind a brace took 11 seconds.
-NAME = r"(?=[\d -]*+[^\W\d])\w[\w-]*+(?:[ ][\w-]++){0,2}+"
+# No group is possessive: before Python 3.11.5 such a group keeps what its last, failed turn had read.
+NAME = r"(?=[\d -]*+[^\W\d])\w[\w-]*+(?:[ ][\w-]++){0,2}"
 LIKE_A_PLACEHOLDER = re.compile(rf"\{{\s*+(?:(?:name|first_name)\b|{NAME}\s*+[|}}])")
 TOKEN = re.compile(rf"\{{\{{|\}}\}}|\{{\s*+(?P<name>{NAME})\s*+(?:\|(?P<default>[^{{}}\n]*+))?\}}|[{{}}]")
 #: {{name}}, as other tools write a placeholder; here doubled braces write braces, so it would go out as {name}
