@@ -19,6 +19,7 @@ from accounts.channels.events import HookRequest, ProviderEvent
 from accounts.channels.sandbox.reports import story
 from accounts.channels.sandbox.script import Reports, Script, ScriptError
 from accounts.channels.sandbox.webhook import SandboxWebhook
+from tests.channels.mail_server import wait_until
 from tests.sandbox_server import SandboxServer
 
 KEY = "a shared key"
@@ -105,7 +106,7 @@ def test_the_script_tells_the_story_of_a_message(server, hook):
     assert [event.kind for event in (delivered, read, reply)] == ["delivered", "read", "reply"]
     assert (delivered.provider_id, delivered.message_id, delivered.address) == ("sbx-1", "crier-1-0", PERSON)
     assert (reply.address, reply.group, reply.text, reply.provider_id) == (PERSON, "", "yes", "sbx-1")
-    assert [report.kind for report in server.book().reports()] == ["delivered", "read", "reply"]
+    wait_until(lambda: [report.kind for report in server.book().reports()] == ["delivered", "read", "reply"])
 
 
 def test_in_a_group_somebody_speaks(server, hook):
@@ -122,7 +123,8 @@ def test_a_report_is_repeated_until_it_is_taken_and_is_the_same(server, hook):
     send(server)
     (bounce,) = hook.events(1)
     assert (bounce.kind, bounce.detail["kind"], bounce.key) == ("bounce", "hard_bounce", "ev-sbx-1-bounce")
-    assert [report.status for report in server.book().reports("bounce")] == [503, 200]
+    # The book has the answer a moment after the hook has given it.
+    wait_until(lambda: [report.status for report in server.book().reports("bounce")] == [503, 200])
 
 
 def test_the_buttons_of_the_page(server, hook):
