@@ -12,7 +12,7 @@ PY := $(VENV)/bin/python
 RUNTIME_STAMP := $(VENV)/installed.lock
 DEV_STAMP := $(VENV)/installed-dev.lock
 WHATSAPP_STAMP := $(VENV)/installed-whatsapp.lock
-PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes
 PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--strip-extras --allow-unsafe --no-annotate --no-header
 

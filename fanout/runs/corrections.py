@@ -270,12 +270,7 @@ def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlRes
 
 
 def restore_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlResult:
-    access.require(user, reminder)
-    with transaction.atomic():
-        if not Reminder.objects.filter(pk=reminder.pk, archived=True).update(archived=False, updated_at=now):
-            return ControlResult(False, f"{reminder} is not archived.")
-        note("restored", reminder, user, now)
-    return ControlResult(True, f"{reminder} is back in the list. It is off: switch it on when it should fire.")
+    return _restore(reminder, "It is off: switch it on when it should fire.", user, now)
 
 
 def archive_account(account: Account, user: Any, now: datetime) -> ControlResult:
@@ -294,12 +289,17 @@ def archive_account(account: Account, user: Any, now: datetime) -> ControlResult
 
 
 def restore_account(account: Account, user: Any, now: datetime) -> ControlResult:
-    access.require(user, account)
+    return _restore(account, "It is paused: reactivate it when it should send.", user, now)
+
+
+def _restore(archived: Reminder | Account, what_next: str, user: Any, now: datetime) -> ControlResult:
+    access.require(user, archived)
     with transaction.atomic():
-        if not Account.objects.filter(pk=account.pk, archived=True).update(archived=False, updated_at=now):
-            return ControlResult(False, f"{account} is not archived.")
-        note("restored", account, user, now)
-    return ControlResult(True, f"{account} is back in the list. It is paused: reactivate it when it should send.")
+        rows = type(archived)._default_manager.filter(pk=archived.pk, archived=True)
+        if not rows.update(archived=False, updated_at=now):
+            return ControlResult(False, f"{archived} is not archived.")
+        note("restored", archived, user, now)
+    return ControlResult(True, f"{archived} is back in the list. {what_next}")
 
 
 def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:

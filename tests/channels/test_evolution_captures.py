@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest
 from accounts.channels.evolution.transport import outcome_of
 from accounts.channels.evolution.webhook import EvolutionWebhook
 from accounts.channels.http import Answer
 from tests.gateways.captures.evolution import ANSWERS, REPORTS
-from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
+from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport, judge_report
 from tests.gateways.process import judge
 
 ACCOUNT = AccountConfig(1, "evolution", "Line", "", {"instance": "acme"}, {"webhook_secret": "k3y"})
@@ -25,12 +22,4 @@ def test_what_an_answer_means(capture: CapturedAnswer) -> None:
 
 @pytest.mark.parametrize("capture", REPORTS, ids=lambda capture: capture.name)
 def test_what_a_report_says(capture: CapturedReport) -> None:
-    request = HookRequest("POST", {}, {}, json.dumps(capture.body).encode())
-
-    events = EvolutionWebhook().parse(request, ACCOUNT)
-
-    if capture.event is None:
-        assert events == []
-    else:
-        (event,) = events
-        assert {name: getattr(event, name) for name in capture.event} == capture.event
+    judge_report(EvolutionWebhook(), ACCOUNT, capture)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest
 from accounts.channels.http import Answer
 from accounts.channels.waha.transport import outcome_of
 from accounts.channels.waha.webhook import WahaWebhook
-from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
+from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport, judge_report
 from tests.gateways.captures.waha import ANSWERS, REPORTS
 from tests.gateways.process import judge
 
@@ -25,12 +22,4 @@ def test_what_an_answer_means(capture: CapturedAnswer) -> None:
 
 @pytest.mark.parametrize("capture", REPORTS, ids=lambda capture: capture.name)
 def test_what_a_report_says(capture: CapturedReport) -> None:
-    request = HookRequest("POST", {}, {}, json.dumps(capture.body).encode())
-
-    events = WahaWebhook().parse(request, ACCOUNT)
-
-    if capture.event is None:
-        assert events == []
-    else:
-        (event,) = events
-        assert {name: getattr(event, name) for name in capture.event} == capture.event
+    judge_report(WahaWebhook(), ACCOUNT, capture)

@@ -12,7 +12,7 @@ from accounts.channels.events import HookRequest
 from accounts.channels.http import Answer
 from accounts.channels.wassenger.transport import outcome_of
 from accounts.channels.wassenger.webhook import WassengerWebhook
-from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
+from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport, judge_report
 from tests.gateways.captures.wassenger import ANSWERS, REPORTS, written, written_nested
 from tests.gateways.process import judge
 
@@ -26,15 +26,7 @@ def test_what_an_answer_means(capture: CapturedAnswer) -> None:
 
 @pytest.mark.parametrize("capture", REPORTS, ids=lambda capture: capture.name)
 def test_what_a_report_says(capture: CapturedReport) -> None:
-    request = HookRequest("POST", {}, {}, json.dumps(capture.body).encode())
-
-    events = WassengerWebhook().parse(request, ACCOUNT)
-
-    if capture.event is None:
-        assert events == []
-    else:
-        (event,) = events
-        assert {name: getattr(event, name) for name in capture.event} == capture.event
+    judge_report(WassengerWebhook(), ACCOUNT, capture)
 
 
 @pytest.mark.parametrize("body", [written(), written_nested()], ids=["flat", "nested"])

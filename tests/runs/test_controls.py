@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,45 +16,17 @@ from reminders.moments import moment
 from tests.factories import (
     AccountFactory,
     ReminderFactory,
-    RunFactory,
     RunTargetFactory,
     UserFactory,
 )
+from tests.runs.monday import FINISHED, MINUTE, NOW, TEXT, fresh, log, make, message_2, poked
 
 pytestmark = pytest.mark.django_db
-NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
-HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 TOMORROW = NOW.replace(hour=6) + timedelta(days=1)
 OPENS = moment(TOMORROW, "UTC")
 LIVE = ("queued", "running", "waiting")
-FINISHED = ("success", "partial", "failed", "skipped", "canceled")
-TEXT = {"kind": "text", "text": "Hi"}
 case = pytest.param
-
-
-def make(status: str = "running", **fields: Any) -> Run:
-    """In a window from 6 to 18 o'clock."""
-    reason = fields.pop("reason", "operator" if status == "paused" else "")
-    facts = {"scheduled_for": NOW, "status": status, "pause_reason": reason}
-    hours = {"window_start_hour": 6, "window_end_hour": 18}
-    run: Run = RunFactory.create(**facts | hours | fields)
-    return run
-
-
-def message_2(run: Run, status: str, **fields: Any) -> Run:
-    return make(status, account=run.account, answers=run, scheduled_for=NOW + MINUTE, **fields)
-
-
-def log(run: Run) -> list[tuple[str, str]]:
-    return list(Event.objects.filter(run=run).order_by("pk").values_list("verb", "detail"))
-
-
-def poked(account: int) -> bool:
-    return LaneState.objects.filter(account=account, poke__gt=0, due_at=NOW).exists()
-
-
-def fresh(run: Run) -> Run:
-    return Run.objects.get(pk=run.pk)
 
 
 # --- fire -------------------------------------------------------------------------------------------------

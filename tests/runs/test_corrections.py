@@ -15,6 +15,7 @@ from reminders import targets
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, RunTargetFactory
+from tests.runs.monday import FINISHED, NOW, TEXT, fresh, log, make, message_2, poked
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
@@ -87,36 +88,8 @@ def test_an_account_in_use_is_not_archived():
     assert "is sending for a run" in corrections.archive_account(run.account, None, NOON).text
 
 
-NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
-HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-FINISHED = ("success", "partial", "failed", "skipped", "canceled")
-TEXT = {"kind": "text", "text": "Hi"}
+HOUR = timedelta(hours=1)
 case = pytest.param
-
-
-def make(status: str = "running", **fields: Any) -> Run:
-    """In a window from 6 to 18 o'clock."""
-    reason = fields.pop("reason", "operator" if status == "paused" else "")
-    facts = {"scheduled_for": NOW, "status": status, "pause_reason": reason}
-    hours = {"window_start_hour": 6, "window_end_hour": 18}
-    run: Run = RunFactory.create(**facts | hours | fields)
-    return run
-
-
-def message_2(run: Run, status: str, **fields: Any) -> Run:
-    return make(status, account=run.account, answers=run, scheduled_for=NOW + MINUTE, **fields)
-
-
-def log(run: Run) -> list[tuple[str, str]]:
-    return list(Event.objects.filter(run=run).order_by("pk").values_list("verb", "detail"))
-
-
-def poked(account: int) -> bool:
-    return LaneState.objects.filter(account=account, poke__gt=0, due_at=NOW).exists()
-
-
-def fresh(run: Run) -> Run:
-    return Run.objects.get(pk=run.pk)
 
 
 def test_an_offload_moves_what_is_pending() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
+
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import HookRequest, Webhook
 
 
 class CapturedAnswer(NamedTuple):
@@ -23,3 +27,13 @@ class CapturedReport(NamedTuple):
     source: str
     body: dict[str, Any]
     event: dict[str, Any] | None
+
+
+def judge_report(webhook: Webhook, account: AccountConfig, capture: CapturedReport) -> None:
+    """Fail unless the webhook reads the captured event, or nothing, from the report."""
+    events = webhook.parse(HookRequest("POST", {}, {}, json.dumps(capture.body).encode()), account)
+    if capture.event is None:
+        assert events == []
+    else:
+        (event,) = events
+        assert {name: getattr(event, name) for name in capture.event} == capture.event
