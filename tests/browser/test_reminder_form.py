@@ -150,7 +150,7 @@ def test_a_chosen_file_outlives_a_wrong_date(operator: User, server: Server, pag
     expect(page.locator("#messages-1 .field-upload .help")).to_contain_text("Empty: keeps poster.png.")
     shown = shown_parts(page).last.locator("img")
     expect(shown).to_have_attribute("alt", "poster.png")
-    page.wait_for_function("document.querySelector('#preview .bubble:last-child img').naturalWidth === 1")
+    expect(shown).to_have_js_property("naturalWidth", 1)
     page.select_option("#id_schedule", "cron")
     expect(page.locator("#id_cron")).to_have_value("0 9 * * 1-5")
     page.click("input[name=_continue]")
