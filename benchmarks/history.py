@@ -168,7 +168,8 @@ async def drive(slowest: dict[str, float]) -> None:
     from accounts.channels.base import AccountConfig, Outcome, Part, Sent, Transport
     from fanout.database import conninfo
     from fanout.engine.clock import SystemClock
-    from fanout.engine.connection import AsyncLink, Call, Row, by_key, prepare
+    from fanout.engine.commit import Call
+    from fanout.engine.connection import AsyncLink, Row, by_key, prepare
     from fanout.engine.driver import Driver
     from fanout.engine.ledger import Ledger
     from fanout.engine.outbox import Outbox

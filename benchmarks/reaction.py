@@ -157,11 +157,11 @@ class Scene:
 
 def _live_drivers() -> list[Any]:
     """Those that hold their locks. One that was just killed has beaten a moment ago, but its session is gone."""
-    from fanout.engine import sql
+    from fanout.engine import holding
     from fanout.models import Driver
     from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
-    return list(Driver.objects.raw(sql.LIVE_DRIVERS, {"silent_after": DRIVER_SILENT_AFTER}))
+    return list(Driver.objects.raw(holding.LIVE_DRIVERS, {"silent_after": DRIVER_SILENT_AFTER}))
 
 
 def _until(ask: Callable[[], Any]) -> Any:

@@ -100,7 +100,7 @@ def test_one_delivery(stage: Stage, client: Client) -> None:
     #    the lane's epoch, so that no other process can send for this account (fanout/engine/driver.py). The lane asks
     #    the gates whether it may send now and the pace when (fanout/rules/gates.py, fanout/rules/pace.py), claims the
     #    target, calls the provider through the account's transport (accounts/channels/), and records the outcome
-    #    (fanout/engine/ledger.py, with the statements of fanout/engine/sql.py).
+    #    (fanout/engine/ledger.py, with the statements of fanout/engine/commit.py).
     seen: list[Any] = []
     stage.transport = lambda account: WatchedTransport(account, stage, seen)  # type: ignore[method-assign]
     stage.play()

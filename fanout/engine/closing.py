@@ -10,18 +10,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
 
 from fanout.database import Returned, Steps, carry_out_with
-from fanout.engine import sql
-from fanout.engine.batch import Result, plain
-from fanout.engine.connection import Row, may_work_later
+from fanout.engine.commit import plain
+from fanout.engine.connection import may_work_later
 from fanout.engine.ledger import Ledger, LedgerLost
-from fanout.engine.loading import LaneAccount, LaneRun
+from fanout.engine.loading import RUNS, LaneAccount, LaneRun
 from fanout.engine.outbox import Stop
 from fanout.lanes import status
 from fanout.models.run import PauseReason
@@ -86,6 +85,20 @@ def _close(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps
         yield from transitions.finish(run.id, now)
 
 
+# Targets that a lane left when it stepped aside, once no other lane has anything to send. Account by account: each is
+# one look into the index, however many targets there are.
+LEFT_BEHIND = """
+SELECT a.status, coalesce(r.slips -> a.id::text ->> 'why', '') AS why
+  FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS slipped(id), accounts_account a
+ WHERE r.id = %(run)s AND r.sending = 0 AND a.id = slipped.id::bigint AND NOT a.id = ANY(r.lanes)
+   AND EXISTS (SELECT FROM fanout_runtarget t WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending')
+   AND NOT EXISTS (SELECT FROM unnest(r.lanes) AS l(id), LATERAL (
+                     SELECT FROM fanout_runtarget o
+                      WHERE o.run_id = r.id AND o.account_id = l.id AND o.status = 'pending' LIMIT 1) AS owed)
+ LIMIT 1
+"""
+
+
 async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
     """Finish the run if nothing of it is left. If what is left belongs to accounts that cannot send, pause it."""
     await change(ledger, run_id, partial(_run_dry, run_id, lane, now))
@@ -94,7 +107,7 @@ async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime)
 def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
     if (yield from transitions.finish(run_id, now)):
         return
-    for left in (yield sql.LEFT_BEHIND, {"run": run_id}):
+    for left in (yield LEFT_BEHIND, {"run": run_id}):
         down = left["status"] != "active"
         reason = PauseReason.ACCOUNT_DOWN if down else reason_recorded(left["why"])
         yield from transitions.pause(run_id, Close(reason, left["why"]), lane.facts, now)
@@ -106,7 +119,7 @@ async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> N
 
 
 def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
-    runs = yield sql.RUNS, {"accounts": [account_id]}
+    runs = yield RUNS, {"accounts": [account_id]}
     yield transitions.LOCK, {"runs": [run["id"] for run in runs]}
     for run in runs:
         if not (yield from transitions.step_aside(run["id"], account_id, f"account {account_id}", gate.why, now)):
@@ -164,101 +177,3 @@ async def end_suspension(ledger: Ledger, account_id: int, now: datetime) -> None
 
 async def judge_address(ledger: Ledger, address: str, detail: str, now: datetime) -> None:
     await carry_out(ledger, status.judge_address(address, plain(detail), now))
-
-
-# --- after a crash ----------------------------------------------------------------------------------------
-
-
-async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: datetime) -> list[int]:
-    """Count the crashes of the lanes just locked and of their dead drivers' other lanes. Returns the accounts
-    that were suspended for it."""
-    suspended = []
-    for row in await ledger.write(sql.LEFT_BY, (accounts, token)):
-        for lane in await ledger.write(sql.COUNT_CRASH, {"holder": row["holder"], "suspect": SUSPECT_AFTER}):
-            if lane["alone"] and lane["crashes"] >= SUSPEND_AFTER:
-                await suspend(ledger, lane["account_id"], lane["crashes"], now)
-                suspended.append(lane["account_id"])
-    return suspended
-
-
-async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) -> None:
-    reason = f"Too many worker crashes ({crashes} in a row without a delivery)"
-    log.error("an account is suspended: %s", reason, extra={"account": account_id})
-    await change_account(ledger, account_id, AccountChange("suspended", reason), now)
-
-
-async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
-    """Suspend an account whose lane failed too often: it raised instead of killing its driver, and the limit is the
-    same."""
-    if crashes >= SUSPEND_AFTER:
-        reason = f"Too many worker crashes (its lane failed {crashes} times in a row: {type(error).__name__}: {error})"
-        await change_account(ledger, account_id, AccountChange("suspended", reason), now)
-
-
-class Rescued(NamedTuple):
-    targets: int
-    #: accounts whose targets in flight stay as they are, because the database would not take their results
-    unsettled: frozenset[int] = frozenset()
-
-
-async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
-    """Mark targets that were in flight when the last holder died as unconfirmed, or pending where a repeat is safe."""
-    try:
-        return await _settle(ledger, taken, repeatable)
-    except psycopg.errors.LockNotAvailable:
-        raise
-    except psycopg.Error as error:
-        if not may_work_later(error):
-            raise
-        if len(taken) == 1:
-            log.warning("results cannot be stored: %s", error, extra={"account": taken[0]})
-            return Rescued(0, frozenset(taken))
-    each = [await settle_in_flight(ledger, [account_id], repeatable) for account_id in taken]
-    return Rescued(sum(one.targets for one in each), frozenset().union(*(one.unsettled for one in each)))
-
-
-async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
-    """Settle all targets or none. First write results and roll them back, as a trial: if the database refuses results,
-    the lane must not be taken, because each new holder would leave more targets unconfirmed."""
-    lanes = {"taken": taken, "repeatable": repeatable}
-    async with ledger.together() as write:
-        _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])
-        if rows:
-            await ledger.rehearse([as_sent(row) for row in rows])
-    if rows:
-        log.warning("%d targets were in flight when their driver died", len(rows))
-    return Rescued(len(rows))
-
-
-def as_sent(row: Row) -> Result:
-    """Return a result of this target, only to learn whether the database takes it."""
-    return Result(
-        target_id=row["id"],
-        run_id=row["run_id"],
-        account_id=row["account_id"],
-        epoch=row["claim_epoch"],
-        claimed_at=row["claimed_at"],
-        status="sent",
-        parts_sent=row["parts_sent"] + 1,
-        attempts=row["attempts"],
-        at=row["claimed_at"],
-        action="message",
-        part=row["parts_sent"],
-        activity="sent",
-    )
-
-
-async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:
-    """Return the accounts whose targets in flight belong to a run that another session has locked: they must wait."""
-    return {row["account_id"] for row in await ledger.write(sql.BEHIND_LOCKED_RUNS, {"taken": taken})}
-
-
-async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> None:
-    for row in await ledger.write(sql.FREE_STUCK, {"silent_after": silent_after, "mine": token}):
-        log.warning("a driver has not beaten for %s: its locks were freed", silent_after, extra={"slot": row["slot"]})
-
-
-def suspects_allowed(suspects: int) -> int:
-    """Return how many of these suspect lanes a driver takes at a time: half of them. A lane that delivers is no longer
-    a suspect, so that after a few crashes only the lane that causes them is left."""
-    return max(1, suspects // 2)

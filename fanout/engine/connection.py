@@ -11,12 +11,11 @@ import psycopg
 from psycopg.rows import dict_row
 
 from fanout.database import Statement
-from fanout.engine import sql
+from fanout.engine.commit import HOT, Call
 
 CONNECT_LIMIT = 5  # seconds
 
 Row = dict[str, Any]
-Call = tuple[str, Sequence[Any]]  # a prepared statement's name and its parameters
 
 
 class ProxyRefused(Exception):
@@ -139,11 +138,29 @@ class BlockingLink:
         self.connection.close()
 
 
+# Look-ups and claims go by key. Stale statistics once made the planner scan the in-flight index on every commit
+# (4,009 sends/s fell to 975).
+BY_KEY = (
+    "SET enable_seqscan = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET jit = off",
+    "SET plan_cache_mode = force_generic_plan",
+)
+SESSION = (
+    *BY_KEY,
+    "SET enable_bitmapscan = off",
+    "SET idle_in_transaction_session_timeout = '20s'",
+    # A locked row must not stop every lane: entries that need it wait, the rest goes on.
+    "SET lock_timeout = '3s'",
+)
+
+
 async def prepare(link: Link) -> Link:
     """Prepare a link for claims: plans by key, hot statements prepared."""
-    for statement in sql.SESSION:
+    for statement in SESSION:
         await link.query(statement)
-    for name, statement in sql.HOT.items():
+    for name, statement in HOT.items():
         numbers = itertools.count(1)
         numbered = re.sub("%s", lambda _, n=numbers: f"${next(n)}", statement)  # type: ignore[misc]
         await link.query(f"PREPARE {name} AS {numbered}")
@@ -152,7 +169,7 @@ async def prepare(link: Link) -> Link:
 
 async def by_key(link: Link) -> Link:
     """Plan look-ups by key: a run of many targets was frozen a moment ago, and the statistics do not know it yet."""
-    for statement in sql.BY_KEY:
+    for statement in BY_KEY:
         await link.query(statement)
     return link
 

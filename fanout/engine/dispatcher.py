@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from accounts.channels.base import Kind, Media, NotSent, Outcome, Part, Sent, Transport, Unknown, UploadFailed
-from fanout.engine import closing, sql
-from fanout.engine.batch import Claim, Result
-from fanout.engine.clock import Clock
-from fanout.engine.learning import Learning
+from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
+from fanout.engine import closing
+from fanout.engine.clock import Clock, TimeLimit
+from fanout.engine.commit import Claim, LaneWrite, Result
 from fanout.engine.ledger import Ledger
-from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target, Uploaded
+from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target
+from fanout.engine.uploads import Uploads
 from fanout.lanes import status
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
@@ -29,7 +29,7 @@ from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.new_chats import NewChats, may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, consequence
-from fanout.rules.pace import after_claim, called_late, debt, moved, next_slot
+from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
 
 log = logging.getLogger("crier.lane")
@@ -539,130 +539,95 @@ class OpenTargets:
             del self._by_run[run.id]
 
 
-# --- uploads ----------------------------------------------------------------------------------------------
+# --- what the answers teach -------------------------------------------------------------------------------
 
 
-UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
+class Learning:
+    """An account as its lane knows it, changed by every outcome."""
 
+    def __init__(self, account: LaneAccount) -> None:
+        self.account = account
+        self.samples: dict[int, str] = {}  # of runs other than the one judged now
+        self.recent = account.sample  # of the lane, across runs
+        self.unstored = False  # the sample has grown since it was last handed to the ledger
+        self.held: Wait | None = None  # a provider asked for a break
+        self.cleared = False  # has delivered since it was taken
 
-class Uploads:
-    """An account's files at its provider. A file is uploaded once per account (and kind of part, where the provider
-    tells them apart) and reused across targets, runs and restarts."""
+    def judge_by(self, run: LaneRun) -> None:
+        """Switch the sample to this run, which is judged by its own outcomes only: yesterday's failures must not pause
+        today's run, and retries of one run must not hide failures of another. A run that interrupts adds to the sample
+        at hand."""
+        account = self.account
+        if account.on_trial or account.sample_run == run.id or (run.interrupts and account.sample_run is not None):
+            return
+        if account.sample_run is not None:
+            self.samples[account.sample_run] = account.sample
+        account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: Clock,
-        transport: Transport,
-        account_id: int,
-        handles: dict[tuple[str, str], Uploaded],
-        slice_ends_at: float | None,
-    ) -> None:
-        self.ledger = ledger
-        self.clock = clock
-        self.transport = transport
-        self.account_id = account_id
-        self.handles = handles  # by Media.key
-        self.slice_ends_at = slice_ends_at  # monotonic
-        self.began: float | None = None  # the upload under way, monotonic
-        self.tries = 0  # in a row that failed
+    def begin_trial(self, tripped: LaneRun | None = None) -> None:
+        """Put the account on trial: its next message must go through, and is judged by its own outcome."""
+        if tripped is not None:
+            self.samples.pop(tripped.id, None)
+        self.account.probing, self.account.sample, self.account.sample_run = True, "", None
+        self.recent = ""
 
-    def missing(self, run: LaneRun, now: datetime) -> Media | None:
-        """Return the first file of the run without a usable handle: it is uploaded before anything of the run is
-        sent."""
-        if not self.transport.uploads_media:
+    def learn(self, run: LaneRun, verdict: Consequence) -> None:
+        """Add an outcome to the sample and adapt the lane's pace."""
+        account = self.account
+        if verdict.letter is not None:
+            if account.on_trial and verdict.letter == breaker.SENT:
+                account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id  # passed
+            account.sample = breaker.add(account.sample, verdict.letter)
+            self.recent = breaker.add(self.recent, verdict.letter)
+            self.unstored = True
+        if verdict.slow:
+            account.pace = adapted(account.pace, 1.0, 0.0)
+        elif verdict.letter is not None and verdict.letter in breaker.JUDGED:
+            account.pace = adapted(account.pace, breaker.slowdown_rate(account.sample), account.slowdown_at)
+        if verdict.hold_until is not None:
+            self.hold(verdict, verdict.hold_until)
+
+    def hold(self, verdict: Consequence, until: datetime) -> None:
+        """Hold the lane for a break that the provider asked for."""
+        self.account.pace = held(self.account.pace, until)
+        self.account.probing = True  # one message at a time until one goes through, also for later drivers
+        self.held = Wait(until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
+
+    def probe_or_trip(self, letter: str) -> Close | None:
+        """End the probing after a delivery. After a failure, return why the run must pause: too many failed, or it was
+        a trial."""
+        account = self.account
+        if letter == breaker.SENT:
+            account.probing = False
+        elif account.on_trial or breaker.trips(account.sample, account.breaker_at):
+            return Close(
+                PauseReason.CIRCUIT_BREAKER, f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
+            )
+        return None
+
+    def too_many_bounces(self) -> str:
+        """Return why the account must pause, by its last outcomes; empty: it may go on."""
+        return breaker.bounces(self.account.sample, self.account.bounces_at)
+
+    def changed_nothing(self) -> bool:
+        """Return whether a delivery changed nothing for the lane."""
+        return self.cleared and not self.account.probing and not self.too_many_bounces()
+
+    def lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
+        """Return the lane's state to be stored with a result. None: it can wait for the next claim. Trouble is written
+        at once, and so is the first delivery, which clears the lane of the suspicion of crashing its drivers."""
+        delivered = isinstance(outcome, Sent)
+        if delivered and self.cleared and not self.account.probing:
             return None
-        for part in run.parts:
-            if part.media is None:
-                continue
-            uploaded = self.handles.get(part.media.key)
-            if uploaded is None or not uploaded.usable(now):
-                return part.media
-        return None
+        lane = self.lane_write(now)
+        lane.delivered = delivered
+        self.cleared = self.cleared or delivered
+        return lane
 
-    def must_be_left(self, run: LaneRun, now: datetime) -> bool:
-        """Return whether the run needs a file and the slice is over: the next driver has more time for it."""
-        over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
-        return over and self.missing(run, now) is not None
-
-    async def upload(self, file: Media) -> NotSent | None:
-        """Upload a file. Returns why it failed, or None."""
-        self.began = began = self.clock.monotonic()
-        try:
-            answer = await self._upload(file, self._limit(began))
-        finally:
-            self.began = None
-        if isinstance(answer, NotSent):
-            self.tries += 1
-            return answer
-        self.tries = 0
-        self.handles[file.key] = answer
-        return None
-
-    def _limit(self, began: float) -> float:
-        """Return the seconds an upload may take: the rest of the slice and a little more."""
-        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
-        return left + UPLOAD_LIMIT
-
-    async def _upload(self, file: Media, limit: float) -> Uploaded | NotSent:
-        try:
-            async with asyncio.timeout(limit):
-                handle = await self.transport.prepare(file)
-        except TimeoutError:
-            return NotSent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
-        except UploadFailed as failed:
-            return failed.reason
-        except OSError as error:  # our own copy of the file is gone or unreadable
-            return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
-        columns = (self.account_id, *file.key, handle.value, file.size, self.clock.now(), handle.expires_at)
-        await self.ledger.write(sql.REMEMBER_UPLOAD, columns)
-        return Uploaded(handle.value, handle.expires_at)
-
-
-# --- time limit -------------------------------------------------------------------------------------------
-
-
-Answer = TypeVar("Answer")
-
-
-class TimeLimit:
-    """`asyncio.timeout` for many calls, with one timer for all of them. A timer for each took a tenth of a driver's
-    time, and nearly all were cancelled."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._began: dict[asyncio.Task[object], float] = {}  # the oldest first
-        self._late: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def keep(self, call: Awaitable[Answer]) -> Answer:
-        """Return the answer, or raise TimeoutError when it takes too long. One call per task."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        self._began[task] = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self.seconds, self._end_late)
-        try:
-            return await call
-        except asyncio.CancelledError:
-            # More than once: the task was cancelled from outside as well.
-            if task in self._late and task.cancelling() == 1:
-                raise TimeoutError from None
-            raise
-        finally:
-            del self._began[task]
-            if task in self._late:
-                self._late.remove(task)
-                task.uncancel()
-
-    def _end_late(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = None
-        for task, began in self._began.items():
-            left = began + self.seconds - loop.time()
-            if left > 0:  # and those behind it have more time still
-                self._timer = loop.call_later(left, self._end_late)
-                return
-            if task not in self._late:
-                self._late.add(task)
-                task.cancel()
+    def lane_write(self, now: datetime) -> LaneWrite:
+        """Return the lane's state as it is stored."""
+        self.unstored = False
+        account = self.account
+        return LaneWrite(
+            account.config.id, account.epoch, account.pace, account.sample, account.sample_run, account.probing, now
+        )

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import psycopg
 
 from accounts.channels.base import AccountConfig, Transport
-from fanout.engine import closing, loading, sql
-from fanout.engine.batch import Result, columns, plain
+from fanout.engine import closing, holding, loading
 from fanout.engine.clock import Clock
+from fanout.engine.commit import Result, columns, plain
 from fanout.engine.connection import CONNECT_LIMIT, Row, may_work_later
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.lane import UNSTORED, Lane, Sleep
@@ -70,8 +70,8 @@ MakeTransport = Callable[[AccountConfig], Transport]
 class LockSpaces:
     """The namespaces of a driver's advisory locks. A simulation has its own: its account 1 is not the site's."""
 
-    lanes: int = sql.LANE_LOCKS
-    slots: int = sql.SLOT_LOCKS
+    lanes: int = holding.LANE_LOCKS
+    slots: int = holding.SLOT_LOCKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,8 @@ class Driver:
         # now. While they cannot be written, only their accounts are not taken.
         await self._or_next_tick(self._write_all_late)
         slot = await self.ledger.write(
-            sql.LOCK_SLOT, {"slots": self.options.slots, "space": self.options.spaces.slots, "host": self.identity.host}
+            holding.LOCK_SLOT,
+            {"slots": self.options.slots, "space": self.options.spaces.slots, "host": self.identity.host},
         )
         if not slot:
             await self.ledger.stop()
@@ -201,7 +202,7 @@ class Driver:
         self.slice.handing_over = False
         self.identity.slot = slot[0]["slot"]
         self.identity.token = f"{self.identity.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        await self.ledger.write(sql.START_DRIVER, asdict(self.identity) | {"pid": os.getpid()})
+        await self.ledger.write(holding.START_DRIVER, asdict(self.identity) | {"pid": os.getpid()})
         return True
 
     async def _write_all_late(self) -> None:
@@ -292,7 +293,7 @@ class Driver:
             lane.stop()
         try:
             await self._until_lanes_ended()
-            await self.ledger.write(sql.END_DRIVER, (self.identity.token,))
+            await self.ledger.write(holding.END_DRIVER, (self.identity.token,))
         except LedgerLost:
             pass
         except Exception:
@@ -371,7 +372,7 @@ class Driver:
             log.warning("tried again at the next tick: %s", error, extra={"slot": self.identity.slot})
 
     async def _beat(self) -> None:
-        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.identity.token)):
+        if not await self.ledger.write(holding.BEAT, (len(self.lanes), self.identity.token)):
             self.stopping = True  # another driver has the slot
 
     async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
@@ -385,20 +386,20 @@ class Driver:
     async def _look_around(self) -> None:
         """Free silent drivers, compute this driver's share of the lanes, and take orphaned lanes."""
         now = self.clock.now()
-        await closing.free_stuck(self.ledger, self.identity.token, self.options.silent_after)
+        await holding.free_stuck(self.ledger, self.identity.token, self.options.silent_after)
         live = {"now": now, "silent_after": self.options.silent_after, "successor_within": SUCCESSOR_WITHIN}
-        (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live | {"now": now + AHEAD}))
+        (all_lanes,) = await self._beating(self.ledger.read(holding.SHARE, live | {"now": now + AHEAD}))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():
             lanes = live | {"limit": self._room(), "token": self.identity.token}
-            await self._take_due(await self._beating(self.ledger.read(sql.ORPHANED_LANES, lanes)), now)
+            await self._take_due(await self._beating(self.ledger.read(holding.ORPHANED_LANES, lanes)), now)
 
     async def _notice(self) -> None:
         """Have lanes reload whose account or runs changed; stop those that another driver has taken."""
         if not self.lanes:
             return
         mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
-        for row in await self._beating(self.ledger.read(sql.CHANGED_LANES, columns(mine))):
+        for row in await self._beating(self.ledger.read(holding.CHANGED_LANES, columns(mine))):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
@@ -419,7 +420,7 @@ class Driver:
         now = self.clock.now()
         if self._room() and self._takes_lanes():
             soon = {"now": now + AHEAD, "limit": self._room()}
-            lanes = await self._beating(self.ledger.read(sql.DUE_LANES, soon))
+            lanes = await self._beating(self.ledger.read(holding.DUE_LANES, soon))
             await self._take_due(self._within_room(lanes, now), now)
 
     def _within_room(self, lanes: list[Row], now: datetime) -> list[Row]:
@@ -435,7 +436,9 @@ class Driver:
             if not self._takes_lanes():
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
-            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.options.spaces.lanes))]
+            locked = [
+                row["id"] for row in await self.ledger.write(holding.LOCK_LANES, (lanes, self.options.spaces.lanes))
+            ]
             if locked:
                 await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
@@ -453,8 +456,8 @@ class Driver:
         return [row for n, row in enumerate(due) if n < left or now - row["due_at"] > FREE_FOR_ALL_AFTER]
 
     def _without_most_suspects(self, due: list[Row]) -> list[int]:
-        suspects = [row["account_id"] for row in due if row["crashes"] >= closing.SUSPECT_AFTER]
-        left_out = set(suspects[closing.suspects_allowed(len(suspects)) :])
+        suspects = [row["account_id"] for row in due if row["crashes"] >= holding.SUSPECT_AFTER]
+        left_out = set(suspects[holding.suspects_allowed(len(suspects)) :])
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
 
     async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
@@ -466,7 +469,7 @@ class Driver:
             if not may_work_later(error):
                 raise
             log.warning("lanes could not be taken over: %s", error, extra={"slot": self.identity.slot})
-            waiting = await closing.behind_locked_runs(self.ledger, locked) or set(locked)
+            waiting = await holding.behind_locked_runs(self.ledger, locked) or set(locked)
             await self._give_back(waiting, now + REFUSED_LANE_PAUSE, _refused(error))
             if others := [account_id for account_id in locked if account_id not in waiting]:
                 await self._take_over_or_give_back(others, now)
@@ -474,16 +477,16 @@ class Driver:
     async def _give_back(self, accounts: Iterable[int], until: datetime, why: str) -> None:
         ids = sorted(accounts)
         try:
-            await self.ledger.write(sql.GIVE_BACK, (until, why, ids, self.identity.token))
+            await self.ledger.write(holding.GIVE_BACK, (until, why, ids, self.identity.token))
         finally:
-            await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, ids))
+            await self.ledger.write(holding.UNLOCK_LANES, (self.options.spaces.lanes, ids))
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
-        await closing.settle_crashes(self.ledger, locked, self.identity.token, now)
-        await self.ledger.write(sql.TAKE_LANES, (self.identity.token, locked))
+        await holding.settle_crashes(self.ledger, locked, self.identity.token, now)
+        await self.ledger.write(holding.TAKE_LANES, (self.identity.token, locked))
         loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
-        rescued = await closing.settle_in_flight(self.ledger, list(loads), repeatable)
+        rescued = await holding.settle_in_flight(self.ledger, list(loads), repeatable)
         if rescued.unsettled:
             await self._give_back(rescued.unsettled, now + UNSTORED_LANE_PAUSE, UNSTORED)
             loads = {key: load for key, load in loads.items() if key not in rescued.unsettled}
@@ -518,12 +521,14 @@ class Driver:
         return loads
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
-        (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE})
-        await closing.lane_failed(self.ledger, account_id, row["crashes"], error, now)
-        if row["crashes"] >= closing.SUSPEND_AFTER:
+        (row,) = await self.ledger.write(
+            holding.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE}
+        )
+        await holding.lane_failed(self.ledger, account_id, row["crashes"], error, now)
+        if row["crashes"] >= holding.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
-            await self.ledger.write(sql.NOTHING_DUE, (account_id,))
-        await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
+            await self.ledger.write(holding.NOTHING_DUE, (account_id,))
+        await self.ledger.write(holding.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
 
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
@@ -570,19 +575,19 @@ class Driver:
         leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # the order in which lanes are locked
         await self.ledger.flushed()
         rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
-        left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
+        left = await self.ledger.write(holding.LEAVE_LANES, [list(column) for column in zip(*rows)])
         del self.leaving[: len(leaving)]  # others may have ended meanwhile
         for lane, _, _ in leaving:
             self._drop(lane)
         ended = [lane.account_id for lane, _, _ in leaving]
-        await self.ledger.write(sql.UNLOCK_LANES, (self.options.spaces.lanes, ended))
+        await self.ledger.write(holding.UNLOCK_LANES, (self.options.spaces.lanes, ended))
         if self._over():
             self.slice.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
         crashes = {row["account_id"]: row["crashes"] for row in left}
         for lane, _, failure in leaving:
             if failure is not None:
                 count = crashes.get(lane.account_id, 0)
-                await closing.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
+                await holding.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
 
     def _until_stored(self, lane: Lane, sleep: Sleep) -> Sleep:
         """Return when the lane is due. A lane with results in our outbox stays due: should this process die, the next

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from fanout.engine import closing, loading
-from fanout.engine.batch import array, plain
+from fanout.engine.commit import array, plain
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.models.run import PauseReason

@@ -2,7 +2,7 @@
 
 Claims and results of all lanes of a driver are written together: those that have gathered while the last write was
 under way go out as one transaction. A slow lane's result is written at once; a thousand busy lanes share a commit, or a
-few: while PostgreSQL writes one batch, lanes work on the results of the last one.
+few: while PostgreSQL writes one commit, lanes work on the results of the last one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import psycopg
 
 from fanout.database import Gathering, WriteAll
-from fanout.engine import sql
-from fanout.engine.batch import (
-    Batch,
+from fanout.engine.commit import (
+    LOCKED_RUNS,
     Claim,
     ClaimEntry,
+    Commit,
     LaneWrite,
     Result,
     Skip,
@@ -46,7 +46,7 @@ Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
 REFUSED_PAUSE = 1.0  # seconds after which a lane may try again to claim what the database could not grant
-#: claims and results after which further lanes begin a new batch. Everything that 800 sends bring at once made lanes
+#: claims and results after which further lanes begin a new commit. Everything that 800 sends bring at once made lanes
 #: and PostgreSQL wait for each other in turn; in parts of this size both work.
 FULL = 200
 WRITER_PATIENCE = 5.0  # seconds that the last write has before its connection is closed under it
@@ -68,19 +68,19 @@ class Ledger:
         self.exclusive = asyncio.Lock()
         self.lost = asyncio.Event()
         self.commits = 0
-        self._batch = Batch()  # what is handed in goes here
-        self._full: deque[Batch] = deque()  # those before it, which wait for their turn
-        self._batch_by_account: dict[int, Batch] = {}  # of lanes that have handed in something that waits
+        self._commit = Commit()  # what is handed in goes here
+        self._full: deque[Commit] = deque()  # those before it, which wait for their turn
+        self._commit_by_account: dict[int, Commit] = {}  # of lanes that have handed in something that waits
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
-        self._in_hand: Batch | None = None  # being written right now
+        self._in_hand: Commit | None = None  # being written right now
         self._locked: set[int] = set()  # runs that another session has locked for long
         self._ending = False
         self._writer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._writer = asyncio.create_task(self._write_batches())
+        self._writer = asyncio.create_task(self._write_commits())
 
     async def stop(self) -> None:
         """Write what is left, then close the connections. The writer ends by itself: cancelled inside a query on a
@@ -95,7 +95,7 @@ class Ledger:
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
         if not self.lost.is_set() or self._in_hand is not None:  # look-ups may have lost theirs while it was written
-            self._keep_everything(self._in_hand or Batch())
+            self._keep_everything(self._in_hand or Commit())
             self._in_hand = None
 
     async def close_connections(self) -> None:
@@ -105,13 +105,13 @@ class Ledger:
     async def flushed(self) -> bool:
         """Wait until everything handed in so far is durable, or kept because the connection is lost. Returns False when
         some of it was refused."""
-        # The batch that fills now is written after the one in hand, unless it is empty or the connection is lost.
-        batch = self._batch if self._batch and not self.lost.is_set() else self._in_hand
-        if batch is None:
+        # The commit that fills now is written after the one in hand, unless it is empty or the connection is lost.
+        commit = self._commit if self._commit and not self.lost.is_set() else self._in_hand
+        if commit is None:
             return True
         self._wake.set()
-        await batch.written.wait()
-        return not batch.refused
+        await commit.written.wait()
+        return not commit.refused
 
     # --- what lanes hand in -----------------------------------------------------------------------------
 
@@ -121,9 +121,9 @@ class Ledger:
         if self.lost.is_set():
             raise LedgerLost
         granted: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
-        batch = self._batch_of(lane.account_id)
-        batch.claims.append((claims, granted))
-        batch.hand_in_lane(lane)
+        commit = self._commit_of(lane.account_id)
+        commit.claims.append((claims, granted))
+        commit.hand_in_lane(lane)
         self._wake.set()
         return await granted
 
@@ -145,12 +145,12 @@ class Ledger:
         self._wake.set()
 
     def skip(self, target_id: int, run_id: int, why: str, at: datetime) -> None:
-        self._batch.skips.append(Skip(target_id, run_id, plain(why), at))
+        self._commit.skips.append(Skip(target_id, run_id, plain(why), at))
         self._wake.set()
 
     def start_run(self, run_id: int, account_id: int, at: datetime) -> None:
         """Start a run. It is stored before the lane's next claim, in the same commit."""
-        self._batch_of(account_id).starts[run_id] = at
+        self._commit_of(account_id).starts[run_id] = at
         self._wake.set()
 
     def spent(self, run_id: int, cause: str, seconds: float) -> None:
@@ -163,44 +163,44 @@ class Ledger:
     def write_times(self, run_id: int) -> None:
         """Hand in the run's seconds for the next commit."""
         if run_id in self._times:
-            earlier = self._batch.times.get(run_id)
+            earlier = self._commit.times.get(run_id)
             times = self._times.pop(run_id)
-            self._batch.times[run_id] = [a + b for a, b in zip(times, earlier)] if earlier else times
+            self._commit.times[run_id] = [a + b for a, b in zip(times, earlier)] if earlier else times
 
     def leave_lane(self, lane: LaneWrite) -> None:
         """Hand in what a lane has learnt since its last claim."""
-        self._batch_of(lane.account_id).hand_in_lane(lane)
+        self._commit_of(lane.account_id).hand_in_lane(lane)
         self._wake.set()
 
     def _put(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
-        batch = self._batch_of(result.account_id)
-        batch.results.append((result, written))
+        commit = self._commit_of(result.account_id)
+        commit.results.append((result, written))
         if lane is not None:
-            batch.hand_in_lane(lane)
+            commit.hand_in_lane(lane)
 
-    def _batch_of(self, account_id: int) -> Batch:
-        """Return the batch for a lane: the one with its earlier entries while that waits and is not too large, so that
+    def _commit_of(self, account_id: int) -> Commit:
+        """Return the commit for a lane: the one with its earlier entries while that waits and is not too large, so that
         its results and the claims that follow from them go out together."""
-        batch = self._batch_by_account.get(account_id)
-        if batch is None or batch.size >= 2 * FULL:
-            if self._batch.size >= FULL:
-                self._full.append(self._batch)
-                self._batch = Batch()
-            batch = self._batch_by_account[account_id] = self._batch
-            batch.accounts.append(account_id)
-        return batch
+        commit = self._commit_by_account.get(account_id)
+        if commit is None or commit.size >= 2 * FULL:
+            if self._commit.size >= FULL:
+                self._full.append(self._commit)
+                self._commit = Commit()
+            commit = self._commit_by_account[account_id] = self._commit
+            commit.accounts.append(account_id)
+        return commit
 
     # --- the group commit -------------------------------------------------------------------------------
 
-    async def _write_batches(self) -> None:
+    async def _write_commits(self) -> None:
         while not self.lost.is_set():
             if not self._ending:
                 await self._wake.wait()
                 await asyncio.sleep(0)  # lanes whose call has just ended claim the next target in this commit
             self._wake.clear()
-            while (self._full or self._batch) and not self.lost.is_set():
+            while (self._full or self._commit) and not self.lost.is_set():
                 async with self.exclusive:
-                    self._in_hand = self._next_batch()
+                    self._in_hand = self._next_commit()
                     await self._write_or_lose(self._in_hand)
                     self._in_hand.written.set()
                     self._in_hand = None
@@ -212,71 +212,73 @@ class Ledger:
             if self._ending:
                 return
 
-    def _next_batch(self) -> Batch:
+    def _next_commit(self) -> Commit:
         if self._full:
-            batch = self._full.popleft()
+            commit = self._full.popleft()
         else:
-            batch, self._batch = self._batch, Batch()
-        for account_id in batch.accounts:
-            if self._batch_by_account[account_id] is batch:
-                del self._batch_by_account[account_id]
-        return batch
+            commit, self._commit = self._commit, Commit()
+        for account_id in commit.accounts:
+            if self._commit_by_account[account_id] is commit:
+                del self._commit_by_account[account_id]
+        return commit
 
-    async def _write_or_lose(self, batch: Batch) -> None:
+    async def _write_or_lose(self, commit: Commit) -> None:
         try:
-            batch = await self._without_locked(batch)
-            granted = await self._write(batch)
+            commit = await self._without_locked(commit)
+            granted = await self._write(commit)
         except Exception as error:  # the writer goes on after any error: lanes wait for it
             if self.locks.closed:
-                self._lose(batch, error)
+                self._lose(commit, error)
             elif isinstance(error, psycopg.errors.LockNotAvailable):
-                await self._write_unlocked(batch, error)
+                await self._write_unlocked(commit, error)
             else:
                 log.warning(
-                    "a batch was refused; writing its entries one by one: %s", error, exc_info=not may_work_later(error)
+                    "a commit was refused; writing its entries one by one: %s",
+                    error,
+                    exc_info=not may_work_later(error),
                 )
-                await self._write_one_by_one(batch)
+                await self._write_one_by_one(commit)
         else:
-            self._answer(batch, granted)
+            self._answer(commit, granted)
 
-    async def _write_unlocked(self, batch: Batch, error: Exception) -> None:
-        """Write a batch after a lock timeout: entries of the locked runs wait, the rest is written without them."""
+    async def _write_unlocked(self, commit: Commit, error: Exception) -> None:
+        """Write a commit after a lock timeout: entries of the locked runs wait, the rest is written without them."""
         log.warning("a row is locked: %s", error)
         try:
-            await self._look_for_locked(batch.runs())
-            batch = await self._without_locked(batch)
-            self._answer(batch, await self._write(batch))
+            await self._look_for_locked(commit.runs())
+            commit = await self._without_locked(commit)
+            self._answer(commit, await self._write(commit))
         except Exception as again:
             if self.locks.closed:
-                self._lose(batch, again)
+                self._lose(commit, again)
             else:
-                await self._write_one_by_one(batch)
+                await self._write_one_by_one(commit)
 
     async def _look_for_locked(self, runs: Iterable[int]) -> None:
-        rows = await self.locks.query(sql.LOCKED_RUNS, {"runs": [*runs]})
+        rows = await self.locks.query(LOCKED_RUNS, {"runs": [*runs]})
         self._locked = {row["id"] for row in rows}
 
-    async def _without_locked(self, batch: Batch) -> Batch:
-        """Return the part of a batch that can be written now. For runs that are still locked, results are kept, starts
-        go with the next batch, and claims are refused after a moment: their lanes ask again."""
+    async def _without_locked(self, commit: Commit) -> Commit:
+        """Return the part of a commit that can be written now. For runs that are still locked, results are kept, starts
+        go with the next commit, and claims are refused after a moment: their lanes ask again."""
         if self._locked:
             await self._look_for_locked(self._locked)
-        if self._locked.isdisjoint(batch.runs()):
-            return batch
-        free, held_up = batch.parted(self._locked)
+        if self._locked.isdisjoint(commit.runs()):
+            return commit
+        free, held_up = commit.parted(self._locked)
         _refuse(held_up.claims)
         self._keep_results(held_up)
         if held_up.starts and not self._ending:
-            following = self._full[0] if self._full else self._batch
+            following = self._full[0] if self._full else self._commit
             following.starts = held_up.starts | following.starts
             asyncio.get_running_loop().call_later(REFUSED_PAUSE, self._wake.set)
         return free
 
     def _waits_for_a_lock(self) -> bool:
-        """Return whether only starts of locked runs are left: they go with the next batch, or are tried after a pause.
+        """Return whether only starts of locked runs are left: they go with the next commit, or are tried after a pause.
         At once, the database would be asked without end."""
-        batch = self._batch
-        return not self._full and batch.only_starts and self._locked.issuperset(batch.starts)
+        commit = self._commit
+        return not self._full and commit.only_starts and self._locked.issuperset(commit.starts)
 
     async def locked_runs(self) -> set[int]:
         """Return the runs that could not be locked in time and still cannot."""
@@ -285,10 +287,10 @@ class Ledger:
                 await self._look_for_locked(self._locked)
         return self._locked
 
-    async def _write(self, batch: Batch) -> set[int]:
-        """Write a batch in one round trip and one transaction: results first, because they make room for the claims."""
-        self._refuse_claims_beside_unstored_results(batch)
-        calls = calls_of(batch)
+    async def _write(self, commit: Commit) -> set[int]:
+        """Write a commit in one round trip and one transaction: results first, because they make room for claims."""
+        self._refuse_claims_beside_unstored_results(commit)
+        calls = calls_of(commit)
         if not calls:
             return set()
         self.commits += 1
@@ -298,58 +300,58 @@ class Ledger:
                 return {row["id"] for row in rows}
         return set()
 
-    def _refuse_claims_beside_unstored_results(self, batch: Batch) -> None:
+    def _refuse_claims_beside_unstored_results(self, commit: Commit) -> None:
         """Refuse claims of accounts whose results wait in the outbox. The database may refuse those and still take the
         claim: on a full disk only some tables have room."""
         if self.outbox:
-            _refuse([entry for entry in batch.claims if self._waits(entry)])
-            batch.claims = [entry for entry in batch.claims if not self._waits(entry)]
+            _refuse([entry for entry in commit.claims if self._waits(entry)])
+            commit.claims = [entry for entry in commit.claims if not self._waits(entry)]
 
     def _waits(self, entry: ClaimEntry) -> bool:
         return any(self.outbox.holds(claim.account_id) for claim in entry[0])
 
-    def _answer(self, batch: Batch, granted: set[int]) -> None:
-        for claims, future in batch.claims:
+    def _answer(self, commit: Commit, granted: set[int]) -> None:
+        for claims, future in commit.claims:
             if not future.done():
                 future.set_result({c.target_id for c in claims} & granted)
-        for _, written in batch.results:
+        for _, written in commit.results:
             _tell(written, None)
 
-    def _lose(self, batch: Batch, error: BaseException) -> None:
+    def _lose(self, commit: Commit, error: BaseException) -> None:
         log.warning("lost the database connection: %s", error)
-        self._keep_everything(batch)
+        self._keep_everything(commit)
 
-    def _keep_everything(self, batch: Batch) -> None:
+    def _keep_everything(self, commit: Commit) -> None:
         self.lost.set()
-        batches = (batch, *self._full, self._batch)
+        commits = (commit, *self._full, self._commit)
         self._full.clear()
-        self._batch = Batch()
-        self._batch_by_account.clear()
-        for one in batches:
+        self._commit = Commit()
+        self._commit_by_account.clear()
+        for one in commits:
             self._keep(one)
             one.written.set()
             for _, future in one.claims:
                 if not future.done():
                     future.set_exception(LedgerLost())
 
-    def _keep(self, batch: Batch) -> None:
-        """Keep a batch whose commit may or may not have happened: results go to the outbox, and so do claims, as never
+    def _keep(self, commit: Commit) -> None:
+        """Keep a commit that may or may not have happened: results go to the outbox, and so do claims, as never
         sent. A claim that was granted already, because entries were written one by one, may be at its provider."""
-        for claims, granted in batch.claims:
+        for claims, granted in commit.claims:
             if not granted.done() or granted.cancelled():
                 self.outbox.put([never_sent(claim) for claim in claims])
-        self._keep_results(batch)
+        self._keep_results(commit)
 
-    def _keep_results(self, batch: Batch) -> None:
-        for result, written in batch.results:
+    def _keep_results(self, commit: Commit) -> None:
+        for result, written in commit.results:
             if not self.lost.is_set():
                 result.lesson = None  # the lane is still ours and writes its state itself
             self.outbox.put([result])
             _tell(written, None)
 
-    async def _write_one_by_one(self, batch: Batch) -> None:
-        """Write the entries of a batch one by one, so that a refused entry does not take the others with it."""
-        for entry in entries_of(batch):
+    async def _write_one_by_one(self, commit: Commit) -> None:
+        """Write the entries of a commit one by one, so that a refused entry does not take the others with it."""
+        for entry in entries_of(commit):
             try:
                 granted = await self._write(entry)
             except Exception as error:
@@ -359,7 +361,7 @@ class Ledger:
             else:
                 self._answer(entry, granted)
 
-    def _not_written(self, entry: Batch, error: Exception) -> None:
+    def _not_written(self, entry: Commit, error: Exception) -> None:
         if self.locks.closed:
             self._lose(entry, error)
         elif may_work_later(error):
@@ -377,21 +379,21 @@ class Ledger:
         if self.lost.is_set():
             raise LedgerLost
         lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
-        batch = Batch(results=[(result, ignore_written) for result in results], lanes=lessons)
+        commit = Commit(results=[(result, ignore_written) for result in results], lanes=lessons)
         try:
             async with self.exclusive:
-                await self._write_late(batch)
+                await self._write_late(commit)
         except psycopg.OperationalError as error:
             if not self.locks.closed:
                 raise
-            self._lose(Batch(), error)
+            self._lose(Commit(), error)
             raise LedgerLost from error
 
-    async def _write_late(self, batch: Batch) -> None:
+    async def _write_late(self, commit: Commit) -> None:
         try:
-            await self.locks.call(calls_of(batch))
+            await self.locks.call(calls_of(commit))
         except psycopg.errors.LockNotAvailable:
-            await self._look_for_locked({*batch.runs(), *self._locked})
+            await self._look_for_locked({*commit.runs(), *self._locked})
             raise
 
     # --- single statements, off the hot path ------------------------------------------------------------
@@ -424,7 +426,7 @@ class Ledger:
         except psycopg.OperationalError as error:
             if not link.closed:
                 raise
-            self._lose(Batch(), error)
+            self._lose(Commit(), error)
             raise LedgerLost from error
 
     @asynccontextmanager
@@ -439,7 +441,7 @@ class Ledger:
                 await self.locks.query("COMMIT")
             except BaseException as error:
                 if self.locks.closed:
-                    self._lose(Batch(), error)
+                    self._lose(Commit(), error)
                     raise LedgerLost from error
                 await self.locks.query("ROLLBACK")
                 raise
@@ -493,7 +495,13 @@ def _answer_claim(granted: asyncio.Future[set[int]]) -> None:
         granted.set_result(set())
 
 
+STILL_MINE = """
+SELECT l.account_id, l.epoch FROM unnest(%s::bigint[], %s::bigint[]) AS mine(account_id, epoch)
+  JOIN fanout_lanestate l ON l.account_id = mine.account_id AND l.epoch = mine.epoch
+"""
+
+
 async def _still_mine(ledger: Ledger, lanes: list[tuple[int, int]]) -> list[bool]:
-    rows = await ledger.write(sql.STILL_MINE, columns(lanes))
+    rows = await ledger.write(STILL_MINE, columns(lanes))
     mine = {(row["account_id"], row["epoch"]) for row in rows}
     return [lane in mine for lane in lanes]

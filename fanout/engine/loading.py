@@ -14,8 +14,7 @@ from django.conf import settings
 from accounts import knobs
 from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.registry import channel, config_of
-from fanout.engine import sql
-from fanout.engine.batch import columns
+from fanout.engine.commit import ANOTHER_UNDER_WAY, columns
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
@@ -29,7 +28,8 @@ from fanout.lanes.account_limits import (
     pace_state,
     part_jitter,
 )
-from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
+from fanout.lanes.new_chats import BEGUN_TODAY, NEW_CHAT, budget_of, hold_of
+from fanout.models.run import Run, in_sql, lane_order
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
@@ -161,6 +161,27 @@ class Uploaded:
         return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
 
 
+LANES = """
+SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
+"""
+
+# Account by account: with all of them in one array the planner compared it with every live run.
+RUNS = f"""
+SELECT r.* FROM fanout_run r
+ WHERE r.id IN (SELECT live.id FROM unnest(%(accounts)s::bigint[]) AS a(id)
+                 CROSS JOIN LATERAL (SELECT l.id FROM fanout_run l WHERE l.status IN {in_sql(Run.LIVE)}
+                                                                    AND l.lanes && ARRAY[a.id]) AS live)
+ ORDER BY {lane_order("r")}
+"""
+
+LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'
+
+UPLOADS = """
+SELECT account_id, sha256, kind, handle, expires_at FROM fanout_mediaupload
+ WHERE account_id = ANY(%s) AND sha256 = ANY(%s)
+"""
+
+
 async def load_again(ledger: Ledger, lanes: list[tuple[int, datetime]]) -> list[LaneLoad]:
     """Load lanes again, each with the moment at which it asks."""
     loads = await load(ledger, [account_id for account_id, _ in lanes], max(now for _, now in lanes))
@@ -169,7 +190,7 @@ async def load_again(ledger: Ledger, lanes: list[tuple[int, datetime]]) -> list[
 
 async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
     """Load lanes with a handful of queries, for any number of lanes and targets."""
-    rows = await ledger.read(sql.LANES, (accounts,))
+    rows = await ledger.read(LANES, (accounts,))
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
@@ -179,7 +200,7 @@ async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, 
 
 
 async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
-    for row in await ledger.read(sql.RUNS, {"accounts": list(lanes)}):
+    for row in await ledger.read(RUNS, {"accounts": list(lanes)}):
         for account_id in row["lanes"]:
             if account_id in lanes:
                 lanes[account_id].runs.append(lane_run(row, lanes[account_id].account.config.channel))
@@ -187,7 +208,7 @@ async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
     """Read today's caps and how much of them is used."""
-    own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
+    own = {(r["account_id"], r["action"]): r for r in await ledger.read(LIMITS, (list(lanes),))}
     capped: list[Day] = []
     for row in rows:
         lane = lanes[row["account_id"]]
@@ -225,7 +246,7 @@ async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     """Read the handles that accounts already have for the files of their live runs."""
     wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
     if wanted:
-        for row in await ledger.read(sql.UPLOADS, (list(lanes), list(wanted))):
+        for row in await ledger.read(UPLOADS, (list(lanes), list(wanted))):
             lanes[row["account_id"]].handles[row["sha256"], row["kind"]] = Uploaded(row["handle"], row["expires_at"])
 
 
@@ -300,8 +321,57 @@ def _content(media: dict[str, Any]) -> bytes:
     return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
+# --- the next targets of a run ----------------------------------------------------------------------------
+
+# The next targets of many lanes, each of one run: `w` is a lane's request, and `n` the request that a row is for.
+#
+# A run passes over recipients to whom an earlier live run still has to send: nothing overtakes. A follow-up also passes
+# over people to whom another account is sending one at this moment. Message 2 follows only where something of Message 1
+# has arrived (`answers`, null for every other run).
+TARGETS = f"""
+SELECT w.n, next.*
+  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, answers, most, n
+          FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[], %s::bool[],
+                      %s::bigint[], %s::int[])
+               WITH ORDINALITY
+                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, answers, most, n)) AS w
+ CROSS JOIN LATERAL (
+SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
+       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat,
+       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.answers AND f.recipient_id = t.recipient_id
+                                                AND f.parts_sent = 0) AS no_message_1,
+       CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
+  FROM fanout_runtarget t
+  JOIN reminders_recipient p ON p.id = t.recipient_id
+  LEFT JOIN reminders_suppression s ON s.address = t.address
+ WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'
+   AND (t.next_attempt_at IS NULL OR t.next_attempt_at <= w.now)
+   AND NOT t.id = ANY(w.open)
+   AND NOT EXISTS (SELECT FROM fanout_runtarget e
+                    WHERE e.run_id = ANY(w.earlier) AND e.recipient_id = t.recipient_id
+                      AND e.status IN ('pending', 'sending'))
+   AND CASE WHEN w.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
+   AND CASE WHEN w.no_new_chats THEN NOT {NEW_CHAT} ELSE true END
+ ORDER BY t.position LIMIT w.most) AS next
+"""
+
+# The rest of a run when nothing was fetched: whether there is any, whether any of it is not held as a new chat, and
+# when the first of that may be tried again.
+REMAINING = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
+FREE = f"""CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
+                  ELSE true END"""
+NEXT_RETRY = f"""
+SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {REMAINING}) AS pending,
+       EXISTS (SELECT FROM fanout_runtarget t WHERE {REMAINING} AND {FREE}) AS free,
+       (SELECT min(t.next_attempt_at) FROM fanout_runtarget t
+         WHERE {REMAINING} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
+ ORDER BY w.n
+"""
+
+
 class Wanted(NamedTuple):
-    """A lane's request for the next targets of a run; the columns of `w` in sql.TARGETS."""
+    """A lane's request for the next targets of a run; the columns of `w` in TARGETS."""
 
     run: int
     account: int
@@ -316,14 +386,14 @@ class Wanted(NamedTuple):
 
 async def next_targets(ledger: Ledger, wanted: list[Wanted]) -> list[list[Target]]:
     targets: list[list[Target]] = [[] for _ in wanted]
-    for row in await ledger.read(sql.TARGETS, columns(wanted)):
+    for row in await ledger.read(TARGETS, columns(wanted)):
         n = row["n"] - 1
         targets[n].append(target(row, wanted[n].follow_up))
     return targets
 
 
 class Remaining(NamedTuple):
-    """A lane's question about the rest of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
+    """A lane's question about the rest of a run when nothing was fetched; the columns of `w` in NEXT_RETRY."""
 
     run: int
     account: int
@@ -331,7 +401,7 @@ class Remaining(NamedTuple):
 
 
 async def next_retries(ledger: Ledger, lanes: list[Remaining]) -> list[Row]:
-    return await ledger.read(sql.NEXT_RETRY, columns(lanes))
+    return await ledger.read(NEXT_RETRY, columns(lanes))
 
 
 def target(row: Row, follow_up: bool) -> Target:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from fanout.engine.batch import Result
+from fanout.engine.commit import Result
 from fanout.engine.connection import may_work_later
 from fanout.rules.outcomes import AccountChange
 

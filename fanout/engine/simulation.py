@@ -25,12 +25,12 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.database import WriteAll
-from fanout.engine import sql
-from fanout.engine.batch import LaneWrite, Result, Written, ignore_written
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
+from fanout.engine.commit import LaneWrite, Result, Written, ignore_written
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
 from fanout.engine.ledger import CAUSES, Ledger
+from fanout.engine.loading import NEXT_RETRY
 from fanout.engine.outbox import Outbox
 from fanout.runs.texts import held_back_by
 from reminders.window import Window
@@ -298,7 +298,7 @@ class _SimulatedLedger(Ledger):
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         self.world.reads += 1
-        if statement is sql.NEXT_RETRY:
+        if statement is NEXT_RETRY:
             await self.flushed()
         return await super().read(statement, parameters)
 

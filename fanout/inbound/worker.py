@@ -26,7 +26,7 @@ log = logging.getLogger("crier.inbound")
 
 State = InboundEvent.State
 
-LOCK = 0x435248  # "CRH", beside those of fanout.engine.sql
+LOCK = 0x435248  # "CRH", beside those of fanout.engine.holding
 PAUSE = 0.2  # seconds between two looks: a person who replied waits for Message 2
 BATCH = 100
 #: before each further try; after the last one it is failed

@@ -26,10 +26,10 @@ from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
 from config.web import FURTHER_CONNECTIONS
 from fanout.database import conninfo
-from fanout.engine import sql
-from fanout.engine.batch import recording
-from fanout.engine.closing import as_sent
+from fanout.engine import commit
+from fanout.engine.commit import recording
 from fanout.engine.connection import AsyncLink, ProxyRefused
+from fanout.engine.holding import as_sent
 from fanout.inbound import worker as inbound_hearing
 from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.events import RECEIPT
@@ -259,7 +259,7 @@ def _refused_result(target: dict[str, Any]) -> str:
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '3s'")
-            cursor.execute(sql.HOT[name], values)
+            cursor.execute(commit.HOT[name], values)
             transaction.set_rollback(True)
     except DatabaseError as problem:
         return str(problem).splitlines()[0]

@@ -20,7 +20,7 @@ from django_q.tasks import async_task
 
 from accounts.channels.registry import transport_for
 from fanout.database import conninfo
-from fanout.engine import sql
+from fanout.engine import holding
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, prepare
 from fanout.engine.driver import Driver
@@ -116,7 +116,7 @@ def ensure_drivers() -> None:
 
 def _live_drivers() -> int:
     """Return the live drivers of this machine. A killed one is missing at once, because its session has ended."""
-    live = DriverRow.objects.raw(sql.LIVE_DRIVERS, {"silent_after": REPLACE_DRIVER_AFTER})
+    live = DriverRow.objects.raw(holding.LIVE_DRIVERS, {"silent_after": REPLACE_DRIVER_AFTER})
     return sum(driver.host == socket.gethostname() and driver.slot < settings.DRIVER_SLOTS for driver in live)
 
 

@@ -1,7 +1,8 @@
 """The rules of follow-ups: who may get one, and a person's state after an attempt, a reply or a cooldown. Pure.
 
-Attempts are follow-ups that went out and had no reply, from any account. `MAY_GET` in `fanout.engine.sql`, `COUNTED` in
-`fanout.runs.follow_ups` and `END_WAITING` in `fanout.inbound.replies` say the same in SQL; tests compare them.
+Attempts are follow-ups that went out and had no reply, from any account. `MAY_GET` in `fanout.engine.commit`,
+`COUNTED` in `fanout.runs.follow_ups` and `END_WAITING` in `fanout.inbound.replies` say the same in SQL; tests compare
+them.
 """
 
 from __future__ import annotations

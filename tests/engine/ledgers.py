@@ -12,9 +12,9 @@ import pytest
 from django.db import connections
 
 from fanout.database import Statement
-from fanout.engine import sql
-from fanout.engine.batch import Claim, LaneWrite, Result
-from fanout.engine.connection import Call, Row
+from fanout.engine import commit
+from fanout.engine.commit import Call, Claim, LaneWrite, Result
+from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.models import RunTarget
 from fanout.rules.pace import PaceState
@@ -51,7 +51,7 @@ class TestsOwnLink:
             return [dict(zip(names, row)) for row in rows]
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
-        return [await self.query(sql.HOT[name], values) for name, values in calls]
+        return [await self.query(commit.HOT[name], values) for name, values in calls]
 
     async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
         return [await self.query(*statement) for statement in statements]

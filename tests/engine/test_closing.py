@@ -17,7 +17,7 @@ from django.db import connection
 
 from accounts.models import Account
 from fanout.database import conninfo
-from fanout.engine import closing, sql
+from fanout.engine import closing, holding
 from fanout.engine.driver import Driver
 from fanout.engine.outbox import Outbox
 from fanout.models import LaneState, Run
@@ -188,7 +188,7 @@ def test_a_crash_counts_only_for_what_the_dead_holder_claimed(stage: Stage, clai
 
     async def count() -> int:
         ledger = await stage.open_ledger(Outbox())
-        rows = await ledger.write(sql.COUNT_CRASH, {"holder": "dead:1", "suspect": 2})
+        rows = await ledger.write(holding.COUNT_CRASH, {"holder": "dead:1", "suspect": 2})
         await ledger.close_connections()
         return int(rows[0]["crashes"])
 

@@ -17,7 +17,7 @@ from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.database import conninfo
-from fanout.engine import closing, loading, sql
+from fanout.engine import holding, loading
 from fanout.engine import lane as lanes
 from fanout.engine.clock import SystemClock, VirtualClock, run_virtual
 from fanout.engine.driver import CLOSE_LIMIT, Driver, Transports
@@ -95,7 +95,7 @@ def test_a_refused_hand_over_ends_no_call_and_is_tried_again(stage: Stage, monke
     quick = stage.fire(stage.reminder(stage.account(address="quick"), groups=300, first=100))
     live(slow, quick)
     handing_over: list[Driver] = []
-    refused = refuse_once(monkeypatch, sql.LEAVE_LANES, lambda: handing_over[0].slice.handing_over)
+    refused = refuse_once(monkeypatch, holding.LEAVE_LANES, lambda: handing_over[0].slice.handing_over)
 
     async def a_second(one: Driver) -> None:
         handing_over.append(one)
@@ -130,7 +130,7 @@ def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypa
 @pytest.mark.parametrize("statement", ["BEAT", "LEAVE_LANES", "TAKE_LANES", "LOCK_LANES"])
 def test_a_statement_refused_once_ends_no_slice(stage: Stage, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     runs = [stage.fire(stage.reminder(stage.account(), groups=10, first=n * 100)) for n in range(2)]
-    refused = refuse_once(monkeypatch, getattr(sql, statement))
+    refused = refuse_once(monkeypatch, getattr(holding, statement))
     stage.play(39)
     assert refused
     assert {fresh(run).status for run in runs} == {Run.Status.SUCCESS}
@@ -147,7 +147,7 @@ def test_a_lane_that_meets_a_busy_database_rests_and_is_not_suspended(
     really = lanes.Lane.step
 
     async def step(self: lanes.Lane) -> lanes.Sleep:
-        if len(busy) < closing.SUSPEND_AFTER + 1:
+        if len(busy) < holding.SUSPEND_AFTER + 1:
             busy.append(1)
             raise psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")
         return await really(self)
@@ -162,7 +162,7 @@ def test_a_lane_that_meets_a_busy_database_rests_and_is_not_suspended(
 
 def test_a_driver_that_cannot_begin_leaves_no_connection_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=3))
-    refuse_once(monkeypatch, sql.START_DRIVER)
+    refuse_once(monkeypatch, holding.START_DRIVER)
     opened, really = [], stage.open_ledger
 
     async def opening(outbox: Any) -> Ledger:
@@ -320,7 +320,7 @@ def test_a_driver_beats_while_it_waits_for_a_look_up(stage: Stage, monkeypatch: 
         await beat(self)
 
     async def slowly(self: Ledger, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
-        if statement == sql.CHANGED_LANES:
+        if statement == holding.CHANGED_LANES:
             await asyncio.sleep(7)
         return await read(self, statement, parameters)
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from fanout.engine import closing, driver, loading, sql
-from fanout.engine.batch import Result
+from fanout.engine import closing, driver, holding, loading
 from fanout.engine.clock import VirtualClock, run_virtual
+from fanout.engine.commit import Result
 from fanout.engine.connection import Row
 from fanout.engine.driver import (
     BEAT_EVERY,
@@ -53,9 +53,9 @@ class Books:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.answers: dict[str, Any] = {
-            sql.BEAT: [{"slot": 0}],
-            sql.LOCK_SLOT: [{"slot": 2}],
-            sql.SHARE: [{"due": 0, "drivers": 1}],
+            holding.BEAT: [{"slot": 0}],
+            holding.LOCK_SLOT: [{"slot": 2}],
+            holding.SHARE: [{"due": 0, "drivers": 1}],
         }
         self.lost = asyncio.Event()
         self.late: list[Result] = []
@@ -195,10 +195,10 @@ def accounts(rows: list[Row]) -> list[int]:
 
 def test_a_driver_that_has_no_slot_lets_go_of_its_connection() -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.LOCK_SLOT] = []
+        stage.books.answers[holding.LOCK_SLOT] = []
         assert await stage.driver.run() is False
         assert (stage.books.started, stage.books.stopped) == (1, 1)
-        assert stage.books.parameters(sql.START_DRIVER) == []
+        assert stage.books.parameters(holding.START_DRIVER) == []
 
     play(work)
 
@@ -207,8 +207,8 @@ def test_a_driver_begins_in_the_slot_it_has_got() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.slice.handing_over = True
         assert await stage.driver._connect()
-        (slots,), (row,) = stage.books.parameters(sql.LOCK_SLOT), stage.books.parameters(sql.START_DRIVER)
-        assert slots == {"slots": 3, "space": sql.SLOT_LOCKS, "host": stage.driver.identity.host}
+        (slots,), (row,) = stage.books.parameters(holding.LOCK_SLOT), stage.books.parameters(holding.START_DRIVER)
+        assert slots == {"slots": 3, "space": holding.SLOT_LOCKS, "host": stage.driver.identity.host}
         assert row == {
             "host": stage.driver.identity.host,
             "slot": 2,
@@ -226,7 +226,7 @@ def test_results_of_the_last_connection_are_written_before_the_slot_is_taken() -
 
     async def work(stage: Stages) -> None:
         stage.driver.outbox.put([result(n) for n in range(501)])
-        stage.books.answers[sql.LOCK_SLOT] = lambda _: [{"slot": 2}] if len(stage.books.late) == 501 else []
+        stage.books.answers[holding.LOCK_SLOT] = lambda _: [{"slot": 2}] if len(stage.books.late) == 501 else []
         assert await stage.driver._connect()
 
     play_with_rejudged(work)
@@ -279,7 +279,7 @@ def test_a_driver_whose_slice_is_over_waits_for_no_database() -> None:
 def test_a_connection_that_ends_while_the_driver_begins_is_let_go() -> None:
     async def work(stage: Stages) -> None:
         errors = iter([psycopg.OperationalError("gone"), [{"slot": 1}]])
-        stage.books.answers[sql.LOCK_SLOT] = lambda _: next(errors)
+        stage.books.answers[holding.LOCK_SLOT] = lambda _: next(errors)
         assert await stage.driver._connect()
         assert (len(stage.opened), stage.books.stopped, stage.driver.identity.slot) == (2, 1, 1)
 
@@ -310,7 +310,7 @@ def test_a_slice_always_writes_everything_and_closes_its_transports() -> None:
 
         stage.driver.transports = cast("Any", SimpleNamespace(close=close))
         stage.driver.outbox.put([result(1)])
-        stage.books.answers[sql.LOCK_SLOT] = ValueError("a bug")
+        stage.books.answers[holding.LOCK_SLOT] = ValueError("a bug")
         stage.books.locked = {1}
         asyncio.get_running_loop().call_later(2, stage.books.locked.clear)
         with pytest.raises(ValueError, match="a bug"):
@@ -325,8 +325,8 @@ def test_a_simulation_has_locks_of_its_own() -> None:
         stage.driver.share = 1
         assert await stage.driver._connect()
         await stage.driver._take_due(due(1), NOW)
-        assert stage.books.parameters(sql.LOCK_SLOT)[0]["space"] == 6
-        assert stage.books.parameters(sql.LOCK_LANES) == [([1], 5)]
+        assert stage.books.parameters(holding.LOCK_SLOT)[0]["space"] == 6
+        assert stage.books.parameters(holding.LOCK_LANES) == [([1], 5)]
 
     play(work, spaces=LockSpaces(lanes=5, slots=6))
 
@@ -335,9 +335,9 @@ def test_a_slice_drives_until_its_end_and_hands_over() -> None:
     async def work(stage: Stages) -> None:
         assert await stage.driver.run() is True
         assert stage.clock.monotonic() == pytest.approx(SLICE, abs=1)
-        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.identity.token,)]
+        assert stage.books.parameters(holding.END_DRIVER) == [(stage.driver.identity.token,)]
         assert (stage.books.started, stage.books.stopped) == (1, 1)
-        beats = len(stage.books.parameters(sql.BEAT))
+        beats = len(stage.books.parameters(holding.BEAT))
         assert beats == pytest.approx(SLICE / BEAT_EVERY, abs=2)
         assert stage.driver.ticks == pytest.approx(SLICE / driver.TICK, abs=2)
 
@@ -346,10 +346,10 @@ def test_a_slice_drives_until_its_end_and_hands_over() -> None:
 
 def test_a_driver_that_fails_rests_and_then_hands_over() -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.DUE_LANES] = ValueError("a bug")
+        stage.books.answers[holding.DUE_LANES] = ValueError("a bug")
         await stage.driver._drive()
         assert stage.clock.monotonic() == FAILED_DRIVER_PAUSE
-        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.identity.token,)]
+        assert stage.books.parameters(holding.END_DRIVER) == [(stage.driver.identity.token,)]
         assert (stage.driver.slice.handing_over, stage.books.stopped) == (True, 1)
 
     play(work)
@@ -359,7 +359,7 @@ def test_calls_finish_despite_errors_in_handing_over() -> None:
     async def work(stage: Stages) -> None:
         for error in (LedgerLost(), ValueError("a bug")):
             (task,) = held_by(stage.driver, lane(1))
-            stage.books.answers[sql.BEAT] = error
+            stage.books.answers[holding.BEAT] = error
             stage.driver.timers.beaten = float("-inf")
             await stage.driver._hand_over()
             assert (task in stage.driver.unfinished, task.cancelling(), stage.driver.tasks) == (True, 0, {})
@@ -399,7 +399,7 @@ def test_after_a_lost_connection_only_uploads_are_ended() -> None:
 
 def test_a_slice_ends_when_what_has_to_land_has_landed() -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.LOCK_SLOT] = []
+        stage.books.answers[holding.LOCK_SLOT] = []
         stage.driver.unfinished = {asyncio.create_task(asyncio.sleep(5)): 1, asyncio.create_task(asyncio.sleep(9)): 2}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9
@@ -557,19 +557,19 @@ def test_a_lane_that_does_not_end_is_given_up(
         assert stage.clock.monotonic() == pytest.approx(given_up_after, abs=0.6)
         await moment()
         assert task.cancelled()
-        ((_, _, _, (until,), _, (counts,)),) = stage.books.parameters(sql.LEAVE_LANES)
+        ((_, _, _, (until,), _, (counts,)),) = stage.books.parameters(holding.LEAVE_LANES)
         pause = until - stage.clock.now()
         assert (counts, pause) == (failed, pytest.approx((FAILED_LANE_PAUSE if failed else 0 * SECOND), abs=SECOND))
         assert (stage.driver.tasks, stage.driver.lanes) == ({}, {})
 
-    monkeypatch.setattr(closing, "lane_failed", lane_failed)
+    monkeypatch.setattr(holding, "lane_failed", lane_failed)
     play(work)
     assert failures == [5] * failed
 
 
 def test_lanes_that_the_database_does_not_take_back_are_left_with_the_connection() -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
+        stage.books.answers[holding.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
         stage.driver.leaving.append((lane(1), Sleep(NOW), None))
         await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(GIVE_UP_AFTER, abs=0.6)
@@ -595,7 +595,7 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
         stage.driver.leaving.append((other, Sleep(NOW), None))
         asyncio.get_running_loop().call_later(4, stage.driver.tasks.pop, 1)
         await stage.driver._until_lanes_ended()
-        (left,) = stage.books.parameters(sql.LEAVE_LANES)
+        (left,) = stage.books.parameters(holding.LEAVE_LANES)
         assert left[0] == [2]
         assert stage.clock.monotonic() == pytest.approx(4, abs=0.5)
 
@@ -608,11 +608,11 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
 def test_a_duty_refused_for_the_moment_holds_up_no_other() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.lanes[1] = lane(1)
-        for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES):
+        for statement in (holding.BEAT, holding.FREE_STUCK, holding.LEAVE_LANES, holding.CHANGED_LANES):
             stage.books.answers[statement] = psycopg.errors.DeadlockDetected("a circle")
         stage.driver.leaving.append((lane(2), Sleep(NOW), None))
         await stage.driver.tick()
-        assert {sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.CHANGED_LANES, sql.DUE_LANES} <= {
+        assert {holding.BEAT, holding.FREE_STUCK, holding.LEAVE_LANES, holding.CHANGED_LANES, holding.DUE_LANES} <= {
             s for s, _ in stage.books.asked
         }
         assert (stage.driver.ticks, len(stage.driver.leaving)) == (1, 1)
@@ -677,11 +677,11 @@ def test_a_tick_ends_at_once_when_the_connection_is_lost() -> None:
 @pytest.mark.parametrize(("rows", "stopping"), [([{"slot": 0}], False), ([], True)], ids=["ours", "another's by now"])
 def test_a_driver_without_its_slot_stops(rows: list[Row], stopping: bool) -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.BEAT] = rows
+        stage.books.answers[holding.BEAT] = rows
         held_by(stage.driver, lane(1), lane(2))
         await stage.driver._beat()
         assert stage.driver.stopping is stopping
-        assert stage.books.parameters(sql.BEAT) == [(2, stage.driver.identity.token)]
+        assert stage.books.parameters(holding.BEAT) == [(2, stage.driver.identity.token)]
 
     play(work)
 
@@ -691,14 +691,14 @@ def test_a_driver_beats_once_a_second_and_while_it_waits_for_an_answer() -> None
         for _ in range(8):
             await stage.driver._tend()
             await stage.clock.sleep(0.25)
-        assert len(stage.books.parameters(sql.BEAT)) == len(stage.books.parameters(sql.FREE_STUCK)) == 2
+        assert len(stage.books.parameters(holding.BEAT)) == len(stage.books.parameters(holding.FREE_STUCK)) == 2
 
         async def answer() -> str:
             await asyncio.sleep(3.5)
             return "the answer"
 
         assert await stage.driver._beating(answer()) == "the answer"
-        assert len(stage.books.parameters(sql.BEAT)) == 2 + 3
+        assert len(stage.books.parameters(holding.BEAT)) == 2 + 3
 
     play(work)
 
@@ -708,16 +708,16 @@ def test_a_driver_beats_once_a_second_and_while_it_waits_for_an_answer() -> None
 )
 def test_lanes_are_shared_among_the_drivers(due: int, drivers: int, share: int) -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.SHARE] = [{"due": due, "drivers": drivers}]
+        stage.books.answers[holding.SHARE] = [{"due": due, "drivers": drivers}]
         await stage.driver._look_around()
         assert stage.driver.share == share
-        (asked,) = stage.books.parameters(sql.SHARE)
+        (asked,) = stage.books.parameters(holding.SHARE)
         assert asked == {
             "now": NOW + driver.AHEAD,
             "silent_after": stage.driver.options.silent_after,
             "successor_within": driver.SUCCESSOR_WITHIN,
         }
-        assert stage.books.parameters(sql.FREE_STUCK) == [
+        assert stage.books.parameters(holding.FREE_STUCK) == [
             {"silent_after": stage.driver.options.silent_after, "mine": stage.driver.identity.token}
         ]
 
@@ -727,16 +727,16 @@ def test_lanes_are_shared_among_the_drivers(due: int, drivers: int, share: int) 
 @pytest.mark.parametrize("handing_over", [False, True])
 def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.SHARE] = [{"due": 9, "drivers": 1}]
-        stage.books.answers[sql.ORPHANED_LANES] = due(4)
+        stage.books.answers[holding.SHARE] = [{"due": 9, "drivers": 1}]
+        stage.books.answers[holding.ORPHANED_LANES] = due(4)
         stage.driver.slice.handing_over = handing_over
         held_by(stage.driver, lane(1), lane(2))
         await stage.driver._look_around()
-        asked = stage.books.parameters(sql.ORPHANED_LANES)
+        asked = stage.books.parameters(holding.ORPHANED_LANES)
         assert [(one["limit"], one["now"], one["token"]) for one in asked] == (
             [] if handing_over else [(6, NOW, stage.driver.identity.token)]
         )
-        assert stage.books.parameters(sql.LOCK_LANES) == ([] if handing_over else [([4], sql.LANE_LOCKS)])
+        assert stage.books.parameters(holding.LOCK_LANES) == ([] if handing_over else [([4], holding.LANE_LOCKS)])
 
     play(work)
 
@@ -747,7 +747,7 @@ def test_lanes_are_told_what_changed() -> None:
         assert stage.books.asked == []  # there is no lane to be told
         same, woken, taken = lane(1), lane(2), lane(3)
         held_by(stage.driver, same, woken, taken, tasks=False)
-        stage.books.answers[sql.CHANGED_LANES] = [
+        stage.books.answers[holding.CHANGED_LANES] = [
             {"account_id": 1, "epoch": 1, "poke": 1},
             {"account_id": 2, "epoch": 1, "poke": 2},
             {"account_id": 3, "epoch": 2, "poke": 2},
@@ -756,7 +756,7 @@ def test_lanes_are_told_what_changed() -> None:
         await stage.driver._notice()
         told = [(one.stopping, cast("Any", one).reloads) for one in (same, woken, taken)]
         assert told == [(False, 0), (False, 1), (True, 0)]
-        assert stage.books.parameters(sql.CHANGED_LANES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
+        assert stage.books.parameters(holding.CHANGED_LANES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
 
     play(work)
 
@@ -767,7 +767,7 @@ def test_a_driver_has_room_for_so_many_lanes(have: int, room: int) -> None:
         held_by(stage.driver, *map(lane, range(have)), tasks=False)
         assert stage.driver._room() == room
         await stage.driver._take()
-        assert [one["limit"] for one in stage.books.parameters(sql.DUE_LANES)] == ([room] if room else [])
+        assert [one["limit"] for one in stage.books.parameters(holding.DUE_LANES)] == ([room] if room else [])
 
     play(work)
 
@@ -789,7 +789,7 @@ def test_until_when_a_driver_takes_lanes(at: float, fields: dict[str, bool], tak
         stage.driver.stopping = fields.get("stopping", False)
         assert stage.driver._takes_lanes() is takes
         await stage.driver._take()
-        assert [one["now"] - stage.clock.now() for one in stage.books.parameters(sql.DUE_LANES)] == [
+        assert [one["now"] - stage.clock.now() for one in stage.books.parameters(holding.DUE_LANES)] == [
             driver.AHEAD
         ] * takes
 
@@ -856,7 +856,7 @@ def test_lanes_that_are_ours_or_were_just_given_back_are_not_taken() -> None:
         stage.driver.slice.wound_down = {2}
         held_by(stage.driver, lane(3), tasks=False)
         await stage.driver._take_due(due(1, 2, 3, 4), NOW)
-        assert stage.books.parameters(sql.LOCK_LANES) == [([1, 4], sql.LANE_LOCKS)]
+        assert stage.books.parameters(holding.LOCK_LANES) == [([1, 4], holding.LANE_LOCKS)]
 
     play(work)
 
@@ -870,10 +870,12 @@ def test_many_lanes_are_taken_in_parts_with_a_beat_after_each(monkeypatch: pytes
 
     async def work(stage: Stages) -> None:
         stage.driver.share = 100
-        stage.books.answers[sql.LOCK_LANES] = lambda asked: [{"id": account} for account in asked[0] if account != 1]
+        stage.books.answers[holding.LOCK_LANES] = lambda asked: [
+            {"id": account} for account in asked[0] if account != 1
+        ]
         await stage.driver._take_due(due(*range(7)), NOW)
         assert taken == [[0, 2], [3, 4, 5]]  # another driver has 1, and the last would be taken by one that stops
-        assert len(stage.books.parameters(sql.BEAT)) == 2
+        assert len(stage.books.parameters(holding.BEAT)) == 2
 
     monkeypatch.setattr(driver, "TAKEN_AT_ONCE", 3)
     monkeypatch.setattr(Driver, "_take_over", take_over)
@@ -890,7 +892,7 @@ def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> Non
         stage.driver.lanes[4] = lane(4)
         stage.driver.slice.wound_down.add(5)
         await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)
-        assert stage.books.parameters(sql.LOCK_LANES) == [([6], sql.LANE_LOCKS)]
+        assert stage.books.parameters(holding.LOCK_LANES) == [([6], holding.LANE_LOCKS)]
         calling.cancel()
 
     play(work)
@@ -903,7 +905,7 @@ def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.Mo
     async def work(stage: Stages) -> None:
         stage.driver.share = 100
         await stage.driver._take_due(due(1), NOW)
-        assert stage.books.parameters(sql.LOCK_LANES) == [([1], sql.LANE_LOCKS)]
+        assert stage.books.parameters(holding.LOCK_LANES) == [([1], holding.LANE_LOCKS)]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -928,13 +930,13 @@ def test_lanes_that_cannot_be_taken_over_are_given_back(
             raise psycopg.errors.LockNotAvailable("a row is locked")
 
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
+        stage.books.answers[holding.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
         await stage.driver._take_over_or_give_back([1, 2, 3], NOW)
         token = stage.driver.identity.token
         why = "the database refused: a row is locked"
         asked = [(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
-        assert stage.books.parameters(sql.GIVE_BACK) == asked
-        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, a) for a in given_back]
+        assert stage.books.parameters(holding.GIVE_BACK) == asked
+        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, a) for a in given_back]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -948,10 +950,10 @@ def test_a_lane_that_the_database_does_not_take_back_is_unlocked_all_the_same(mo
         raise psycopg.errors.DiskFull("full")
 
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.GIVE_BACK] = psycopg.errors.DiskFull("full")
+        stage.books.answers[holding.GIVE_BACK] = psycopg.errors.DiskFull("full")
         with pytest.raises(psycopg.errors.DiskFull):
             await stage.driver._take_over_or_give_back([1], NOW)
-        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [1])]
+        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [1])]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -998,12 +1000,12 @@ def test_one_unreadable_account_stops_only_itself(monkeypatch: pytest.MonkeyPatc
         loads, ready = Loads({2}), Ready()
         monkeypatch.setattr(loading, "load", loads)
         stage.driver.transports = cast("Any", ready)
-        stage.books.answers[sql.LEAVE_UNREAD] = [{"crashes": 1}]
+        stage.books.answers[holding.LEAVE_UNREAD] = [{"crashes": 1}]
         assert list(await stage.driver._load([1, 2, 3], NOW)) == [1, 3]
         assert loads.asked == [[1, 2, 3], [1], [2], [3]]
         assert ready.made == [(1, 1), (3, 3)]
-        assert stage.books.parameters(sql.LEAVE_UNREAD) == [{"account": 2, "until": NOW + FAILED_LANE_PAUSE}]
-        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
+        assert stage.books.parameters(holding.LEAVE_UNREAD) == [{"account": 2, "until": NOW + FAILED_LANE_PAUSE}]
+        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
 
     play(work)
 
@@ -1025,7 +1027,7 @@ def test_trouble_of_the_database_is_no_fault_of_an_account(
         stage.driver.transports = cast("Any", Ready())
         with pytest.raises(type(error)):
             await stage.driver._load([2], NOW)
-        assert stage.books.parameters(sql.LEAVE_UNREAD) == []
+        assert stage.books.parameters(holding.LEAVE_UNREAD) == []
 
     play(work)
 
@@ -1043,12 +1045,12 @@ def test_an_account_that_stays_unreadable_is_abandoned(
         heard.append((why, account_id))
 
     async def work(stage: Stages) -> None:
-        stage.books.answers[sql.LEAVE_UNREAD] = [{"crashes": crashes}]
+        stage.books.answers[holding.LEAVE_UNREAD] = [{"crashes": crashes}]
         await stage.driver._leave_unread(6, ValueError("garbage"), NOW)
-        assert stage.books.parameters(sql.NOTHING_DUE) == [(account,) for account in abandoned]
-        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [6])]
+        assert stage.books.parameters(holding.NOTHING_DUE) == [(account,) for account in abandoned]
+        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [6])]
 
-    monkeypatch.setattr(closing, "lane_failed", lane_failed)
+    monkeypatch.setattr(holding, "lane_failed", lane_failed)
     monkeypatch.setattr(closing, "abandon", abandon)
     play(work)
     assert heard == [("failed", crashes), *(("garbage", account) for account in abandoned)]
@@ -1063,9 +1065,9 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         order.append(("crashes", taken, token))
         return []
 
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> holding.Rescued:
         order.append(("in flight", taken, repeatable))
-        return closing.Rescued(left)
+        return holding.Rescued(left)
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         order.append(("drives", one.account_id))
@@ -1073,7 +1075,7 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
     async def work(stage: Stages) -> None:
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
-        assert stage.books.parameters(sql.TAKE_LANES) == [(stage.driver.identity.token, [1, 2])]
+        assert stage.books.parameters(holding.TAKE_LANES) == [(stage.driver.identity.token, [1, 2])]
         assert list(stage.driver.lanes) == list(stage.driver.tasks) == [1, 2]
         await moment()
         assert order == [
@@ -1085,8 +1087,8 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         assert loads.asked == [[1, 2]] * (2 if left else 1)  # caps count what was in flight
 
     monkeypatch.setattr(loading, "load", loads)
-    monkeypatch.setattr(closing, "settle_crashes", settle_crashes)
-    monkeypatch.setattr(closing, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(holding, "settle_crashes", settle_crashes)
+    monkeypatch.setattr(holding, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
 
@@ -1095,8 +1097,8 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
 def test_lanes_whose_results_could_not_be_stored_wait_after_a_takeover(
     monkeypatch: pytest.MonkeyPatch, targets: int
 ) -> None:
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> closing.Rescued:
-        return closing.Rescued(targets, frozenset({2}))
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> holding.Rescued:
+        return holding.Rescued(targets, frozenset({2}))
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         pass
@@ -1106,11 +1108,11 @@ def test_lanes_whose_results_could_not_be_stored_wait_after_a_takeover(
         await stage.driver._take_over([1, 2], NOW)
         assert list(stage.driver.lanes) == [1]
         given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.identity.token)
-        assert stage.books.parameters(sql.GIVE_BACK) == [given_back]
-        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
+        assert stage.books.parameters(holding.GIVE_BACK) == [given_back]
+        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
 
     monkeypatch.setattr(loading, "load", Loads())
-    monkeypatch.setattr(closing, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(holding, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
 
@@ -1183,7 +1185,7 @@ def test_a_lane_with_results_that_are_not_stored_stays_due(
         asleep = Sleep(NOW + until if until is not None else None, "pace")
         stage.driver.leaving.append((lane(1), asleep, None))
         await stage.driver._leave()
-        (left,) = stage.books.parameters(sql.LEAVE_LANES)
+        (left,) = stage.books.parameters(holding.LEAVE_LANES)
         assert (left[3], left[4]) == (([NOW + due], [why]) if not stored else ([asleep.until], ["pace"]))
 
     play(work)
@@ -1240,18 +1242,18 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
             stage.driver.leaving.append(late)  # meanwhile
             return [{"account_id": 1, "crashes": 5}, {"account_id": 2, "crashes": 0}]
 
-        stage.books.answers[sql.LEAVE_LANES] = left
+        stage.books.answers[holding.LEAVE_LANES] = left
         await stage.driver._leave()
         assert stage.books.asked == [
             (
-                sql.LEAVE_LANES,
+                holding.LEAVE_LANES,
                 [[1, 2, 3], [1, 7, 1], [1, 8, 1], [None, NOW, NOW], ["idle", "x" * 300, ""], [True, False, True]],
             ),
-            (sql.UNLOCK_LANES, (sql.LANE_LOCKS, [1, 2, 3])),
+            (holding.UNLOCK_LANES, (holding.LANE_LOCKS, [1, 2, 3])),
         ]
         assert (stage.driver.leaving, list(stage.driver.lanes), stage.books.settles) == ([late], [4], 1)
         assert stage.driver.slice.wound_down == ({2} if over else set())
 
-    monkeypatch.setattr(closing, "lane_failed", lane_failed)
+    monkeypatch.setattr(holding, "lane_failed", lane_failed)
     play(work)
     assert failures == [(1, 5), (3, 0)]

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounts.channels.sandbox.script import Script
 from fanout.database import conninfo
-from fanout.engine.batch import Batch, Claim, Result, calls_of, ignore_written
+from fanout.engine.commit import Claim, Commit, Result, calls_of, ignore_written
 from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.models import LaneState, RunTarget
 from fanout.runs import hygiene
@@ -145,7 +145,7 @@ def sessions(transactional_db: None) -> Iterator[list[BlockingLink]]:
         link.connection.close()
 
 
-def one_after_the_other(sessions: list[BlockingLink], batches: list[Batch]) -> list[list[list[Row]]]:
+def one_after_the_other(sessions: list[BlockingLink], batches: list[Commit]) -> list[list[list[Row]]]:
     """The second begins while the first has not committed yet."""
     first, second = sessions
     asyncio.run(first.query("BEGIN"))
@@ -172,7 +172,7 @@ def test_two_drivers_count_two_attempts(sessions: list[BlockingLink]) -> None:
         Result(t.pk, t.run_id, t.account_id, 1, now, "sent", 1, 1, now, activity="sent", follow_up_to=t.address)
         for t in targets
     ]
-    one_after_the_other(sessions, [Batch(results=[(result, ignore_written)]) for result in results])
+    one_after_the_other(sessions, [Commit(results=[(result, ignore_written)]) for result in results])
     assert list(Recipient.objects.values_list("follow_up_attempts", flat=True)) == [2, 2]
 
 
@@ -180,7 +180,7 @@ def test_two_drivers_begin_one_follow_up(sessions: list[BlockingLink]) -> None:
     now = timezone.now()
     loop = asyncio.new_event_loop()
     batches = [
-        Batch(claims=[([Claim(t.pk, t.run_id, t.account_id, 1, now, follow_up_to=t.address)], loop.create_future())])
+        Commit(claims=[([Claim(t.pk, t.run_id, t.account_id, 1, now, follow_up_to=t.address)], loop.create_future())])
         for t in targets_to_one_person()
     ]
     answers = one_after_the_other(sessions, batches)

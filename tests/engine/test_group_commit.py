@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from fanout.engine import ledger as ledgers
-from fanout.engine.batch import Claim, Result
-from fanout.engine.connection import Call, Row
+from fanout.engine.commit import Call, Claim, Result
+from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.models import LaneState, RunTarget

@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from fanout.database import conninfo
-from fanout.engine import sql
+from fanout.engine import holding, ledger
 from fanout.engine.connection import Row
 from fanout.models import Driver
 from tests.engine.ledgers import EPOCH, NOW, ledger_in_test, with_ledger
@@ -51,7 +51,7 @@ def drivers_of_every_kind() -> None:
 
 def orphaned(limit: int = 10) -> list[int]:
     asked = {"now": NOW, "token": "me", "limit": limit, "silent_after": 60 * SECOND}
-    return [row["account_id"] for row in read(sql.ORPHANED_LANES, asked)]
+    return [row["account_id"] for row in read(holding.ORPHANED_LANES, asked)]
 
 
 def test_a_lane_is_orphaned_when_its_holder_is_dead() -> None:
@@ -77,7 +77,7 @@ def test_due_lanes_are_shared_among_live_drivers() -> None:
     for due_at in (NOW, NOW - SECOND, NOW + SECOND, None):
         lane("alive", due_at)
     asked = {"now": NOW, "silent_after": 60 * SECOND, "successor_within": timedelta(0)}
-    assert read(sql.SHARE, asked) == [{"due": 2, "drivers": 2}]
+    assert read(holding.SHARE, asked) == [{"due": 2, "drivers": 2}]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def another_session() -> Iterator[psycopg.Connection[Any]]:
 def free_stuck(silent_after: timedelta = 0 * SECOND) -> list[int]:
     """The slots whose sessions were ended."""
     asked = {"silent_after": silent_after, "mine": "me"}
-    return [row["slot"] for row in with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, asked))]
+    return [row["slot"] for row in with_ledger(lambda ledger: ledger.write(holding.FREE_STUCK, asked))]
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_a_session_of_another_database_is_no_live_driver() -> None:
 def test_only_lanes_that_changed_come_back(poke: int, epoch: int, news: bool, mine: bool) -> None:
     account = LaneStateFactory.create(poke=poke, epoch=epoch).account_id
     LaneStateFactory.create(poke=9, epoch=9)  # another account's
-    changed = read(sql.CHANGED_LANES, ([account], [5], [EPOCH]))
+    changed = read(holding.CHANGED_LANES, ([account], [5], [EPOCH]))
     assert changed == [{"account_id": account, "poke": poke, "epoch": epoch}] * news
-    assert read(sql.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine
+    assert read(ledger.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine
 
 
 def test_a_beat_is_the_drivers_own() -> None:
     mine, other = (driver(token, beat_at=NOW, slot=slot) for slot, token in enumerate(("me", "other"), start=1))
-    assert with_ledger(lambda ledger: ledger.write(sql.BEAT, (3, "me"))) == [{"slot": 1}]
+    assert with_ledger(lambda ledger: ledger.write(holding.BEAT, (3, "me"))) == [{"slot": 1}]
     mine.refresh_from_db()
     other.refresh_from_db()
     assert (mine.lanes, mine.beat_at > NOW, other.lanes, other.beat_at) == (3, True, 0, NOW)
-    with_ledger(lambda ledger: ledger.write(sql.END_DRIVER, ("me",)))
+    with_ledger(lambda ledger: ledger.write(holding.END_DRIVER, ("me",)))
     mine.refresh_from_db()
     other.refresh_from_db()
     assert (mine.lanes, mine.ended_at is None, other.ended_at) == (0, False, None)

@@ -13,8 +13,8 @@ import pytest
 from django.db import connection
 
 from fanout.database import carry_out, conninfo
-from fanout.engine import sql
-from fanout.engine.batch import Result
+from fanout.engine import holding
+from fanout.engine.commit import Result
 from fanout.engine.driver import Driver
 from fanout.models import Run, RunTarget
 from fanout.runs import transitions
@@ -82,7 +82,7 @@ def test_late_results_are_written_although_another_driver_has_the_slot(stage: St
         pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
         other.execute("SELECT pg_terminate_backend(%s)", [pid])
         time.sleep(0.2)
-        slot = [sql.SLOT_LOCKS, f"{socket.gethostname()}:0"]
+        slot = [holding.SLOT_LOCKS, f"{socket.gethostname()}:0"]
         (free,) = other.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", slot).fetchone() or (False,)
         assert free
 

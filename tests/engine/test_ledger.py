@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from fanout.database import Statement
+from fanout.engine import commit
 from fanout.engine import ledger as ledgers
-from fanout.engine import sql
-from fanout.engine.batch import Batch, Claim, Result
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import Call, Row
+from fanout.engine.commit import Call, Claim, Commit, Result
+from fanout.engine.connection import Row
 from fanout.engine.ledger import CAUSES, REFUSED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
 from tests.engine.ledgers import EPOCH, NOW, lane_write
 
@@ -57,7 +57,7 @@ class Wire:
     async def query(self, statement: str, parameters: Any = None) -> list[Row]:
         self.asked.append((statement, parameters))
         assert len(self.asked) < 200, "it spins"
-        if statement == sql.LOCKED_RUNS:
+        if statement == commit.LOCKED_RUNS:
             return [{"id": run} for run in parameters["runs"] if run in self.locked]
         await self._answer()
         return [{"account_id": 1, "epoch": EPOCH}]
@@ -173,16 +173,16 @@ def test_seconds_are_written_only_now_and_then() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         for cause in CAUSES[:4]:
             ledger.spent(1, cause, (TIMES_EVERY - 0.01) / 4)
-        assert ledger._batch.times == {}
+        assert ledger._commit.times == {}
         ledger.spent(1, "waiting", 0.01)
         quarter = pytest.approx((TIMES_EVERY - 0.01) / 4)
-        assert ledger._batch.times == {1: [quarter, quarter, quarter, quarter, 0.01]}
+        assert ledger._commit.times == {1: [quarter, quarter, quarter, quarter, 0.01]}
         ledger.spent(1, "provider", 2.0)
         ledger.spent(2, "provider", 3.0)
         ledger.write_times(1)
         ledger.write_times(3)  # nothing is known of it
-        assert ledger._batch.times[1][1] == pytest.approx((TIMES_EVERY - 0.01) / 4 + 2.0)
-        assert (list(ledger._batch.times), list(ledger._times)) == ([1], [2])
+        assert ledger._commit.times[1][1] == pytest.approx((TIMES_EVERY - 0.01) / 4 + 2.0)
+        assert (list(ledger._commit.times), list(ledger._times)) == ([1], [2])
 
     play(work, start=False)
 
@@ -238,11 +238,13 @@ def test_a_full_batch_is_closed_to_other_lanes(
         for account, size in enumerate(sizes):
             for target in range(size):
                 ledger.hand_in(result(target, account=account), None, lambda error: None)
-        assert [[one.account_id for one, _ in b.results] for b in (*ledger._full, ledger._batch)] == batches
-        assert [b.accounts for b in (*ledger._full, ledger._batch)] == [list(dict.fromkeys(those)) for those in batches]
-        while ledger._full or ledger._batch:
-            ledger._next_batch()
-        assert ledger._batch_by_account == {}
+        assert [[one.account_id for one, _ in b.results] for b in (*ledger._full, ledger._commit)] == batches
+        assert [b.accounts for b in (*ledger._full, ledger._commit)] == [
+            list(dict.fromkeys(those)) for those in batches
+        ]
+        while ledger._full or ledger._commit:
+            ledger._next_commit()
+        assert ledger._commit_by_account == {}
 
     monkeypatch.setattr(ledgers, "FULL", 2)
     play(work, start=False)
@@ -252,8 +254,8 @@ def test_a_later_batch_keeps_its_entries_when_an_earlier_one_is_written(monkeypa
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         for _ in range(5):
             ledger.hand_in(result(1), None, lambda error: None)
-        ledger._next_batch()
-        assert ledger._batch_by_account == {1: ledger._batch}
+        ledger._next_commit()
+        assert ledger._commit_by_account == {1: ledger._commit}
 
     monkeypatch.setattr(ledgers, "FULL", 2)
     play(work, start=False)
@@ -438,16 +440,16 @@ def test_a_start_that_comes_later_is_not_replaced_by_one_that_was_held_up() -> N
         ledger._locked = wire.locked = {7}
         later = NOW + timedelta(minutes=1)
         ledger.start_run(7, 1, later)
-        await ledger._without_locked(Batch(starts={7: NOW, 8: NOW}))
-        assert ledger._batch.starts == {7: later}
-        ledger._full.append(Batch())
-        await ledger._without_locked(Batch(starts={7: NOW}))
-        assert (ledger._full[0].starts, ledger._batch.starts) == ({7: NOW}, {7: later})  # with the very next
+        await ledger._without_locked(Commit(starts={7: NOW, 8: NOW}))
+        assert ledger._commit.starts == {7: later}
+        ledger._full.append(Commit())
+        await ledger._without_locked(Commit(starts={7: NOW}))
+        assert (ledger._full[0].starts, ledger._commit.starts) == ({7: NOW}, {7: later})  # with the very next
         ledger._full.clear()
-        ledger._batch = Batch()
+        ledger._commit = Commit()
         ledger._ending = True
-        await ledger._without_locked(Batch(starts={7: NOW}))
-        assert ledger._batch.starts == {}  # or a ledger that ends would never end
+        await ledger._without_locked(Commit(starts={7: NOW}))
+        assert ledger._commit.starts == {}  # or a ledger that ends would never end
 
     play(work, start=False)
 
@@ -581,7 +583,7 @@ def test_statements_happen_together_or_not_at_all() -> None:
 def test_a_lane_is_mine_with_its_account_and_epoch(account: int, epoch: int, mine: bool) -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         assert await ledger.still_mine(account, epoch) is mine
-        assert wire.asked == [(sql.STILL_MINE, [f"{{{account}}}", f"{{{epoch}}}"])]
+        assert wire.asked == [(ledgers.STILL_MINE, [f"{{{account}}}", f"{{{epoch}}}"])]
 
     play(work)
 

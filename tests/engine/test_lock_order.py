@@ -18,9 +18,9 @@ import pytest
 from django.db import connection, transaction
 
 from fanout.database import carry_out, conninfo
-from fanout.engine import closing, sql
-from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, ignore_written
+from fanout.engine import closing, holding
 from fanout.engine.clock import SystemClock
+from fanout.engine.commit import Claim, Commit, Result, Skip, calls_of, ignore_written
 from fanout.engine.driver import Driver
 from fanout.engine.lane import Sleep
 from fanout.engine.ledger import Ledger
@@ -106,7 +106,7 @@ def delete_run(run: Run) -> None:
 
 
 def rescue_in_flight(run: Run) -> None:
-    in_ledger(lambda ledger: closing.settle_in_flight(ledger, [run.account_id], []))
+    in_ledger(lambda ledger: holding.settle_in_flight(ledger, [run.account_id], []))
 
 
 def record_late(run: Run) -> None:
@@ -114,7 +114,7 @@ def record_late(run: Run) -> None:
         Result(pk, run.pk, run.account_id, 1, NOW, "sent", 1, 1, NOW, "message", activity="sent")
         for pk in run.targets.values_list("pk", flat=True)
     ]
-    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(results=[(result, ignore_written) for result in late]))))
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Commit(results=[(result, ignore_written) for result in late]))))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -177,7 +177,7 @@ def test_lanes_are_given_back_in_order(stage: Stage) -> None:
 def test_the_lanes_of_a_dead_driver_are_counted_in_order(stage: Stage) -> None:
     one, two = two_lanes(stage)
     count = {"holder": "dead", "suspect": 2}
-    with meeting(LANE, one, lambda: in_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, count))) as session:
+    with meeting(LANE, one, lambda: in_ledger(lambda ledger: ledger.write(holding.COUNT_CRASH, count))) as session:
         session.execute(LANE, [two])
 
 
@@ -243,12 +243,12 @@ UPDATE fanout_runtarget SET status = 'failed'
 def claim_one(run: Run) -> None:
     (pk, *_) = run.targets.order_by("pk").values_list("pk", flat=True)
     claims: Any = [([Claim(pk, run.pk, run.account_id, 1, NOW)], None)]
-    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(claims=claims))))
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Commit(claims=claims))))
 
 
 def skip_one(run: Run) -> None:
     (pk, *_) = run.targets.order_by("pk").values_list("pk", flat=True)
-    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(skips=[Skip(pk, run.pk, "left out", NOW)]))))
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Commit(skips=[Skip(pk, run.pk, "left out", NOW)]))))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ import pytest
 from accounts.actions import Action
 from accounts.channels.registry import channel, channels
 from accounts.models import Account
-from fanout.engine.batch import columns
+from fanout.engine.commit import columns
 from fanout.models import Activity, Run
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, books_balance

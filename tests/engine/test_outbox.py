@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from fanout.engine.batch import Result
+from fanout.engine.commit import Result
 from fanout.engine.outbox import WRITTEN_AT_ONCE, Outbox, Stop
 from fanout.rules.outcomes import AccountChange
 from tests.engine.ledgers import NOW

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from django.db import connection
 
-from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, ignore_written
-from fanout.engine.connection import Call, prepare
+from fanout.engine.commit import Call, Claim, Commit, Result, Skip, calls_of, ignore_written
+from fanout.engine.connection import prepare
 from fanout.models import LaneState, Run
 from reminders.models import Recipient
 from tests.engine.ledgers import EPOCH, NOW, TestsOwnLink, lane_write, ledger_in_test
@@ -68,14 +68,14 @@ def test_no_statement_of_a_batch_reads_what_else_is_pending() -> None:
     targets = freeze(run, "pending")
     to_claim, to_skip = targets[:AT_HAND], targets[AT_HAND : 2 * AT_HAND]
     of_lane = (run.pk, run.account_id, EPOCH, NOW)
-    first = Batch(
+    first = Commit(
         claims=[([Claim(pk, *of_lane) for pk in to_claim], None)],  # type: ignore[list-item]
         skips=[Skip(pk, run.pk, "left out", NOW) for pk in to_skip],
         starts={run.pk: NOW},
         lanes={run.account_id: lane_write(run.account_id)},
         times={run.pk: [1.0] * 5},
     )
-    then = Batch(
+    then = Commit(
         results=[
             (Result(pk, *of_lane, "sent", 1, 1, NOW, action="message", activity="sent"), ignore_written)
             for pk in to_claim

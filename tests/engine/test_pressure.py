@@ -16,10 +16,10 @@ from accounts.channels.base import Handle, Kind, Media, NotSent
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.database import Statement, conninfo
-from fanout.engine import sql
-from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of, ignore_written
+from fanout.engine import loading
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import AsyncLink, Call, Row, prepare
+from fanout.engine.commit import Call, Claim, Commit, LaneWrite, Result, calls_of, ignore_written
+from fanout.engine.connection import AsyncLink, Row, prepare
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import Driver
 from fanout.engine.lane import Lane, Sleep
@@ -267,10 +267,10 @@ def test_two_drivers_that_share_runs_never_wait_for_each_other_in_a_circle(stage
         now = datetime.now(UTC)
         try:
             for recorded, claimed in zip(halves[records_in, account_id], halves[claims_in, account_id]):
-                first = Batch(claims=[(_claim(recorded, records_in, account_id, now), asyncio.Future())])
+                first = Commit(claims=[(_claim(recorded, records_in, account_id, now), asyncio.Future())])
                 await link.call(calls_of(first))
                 result = Result(recorded, records_in, account_id, 1, now, "sent", 1, 1, now, "message", activity="sent")
-                both = Batch(
+                both = Commit(
                     results=[(result, ignore_written)],
                     claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())],
                 )
@@ -300,7 +300,7 @@ def test_a_due_retry_that_an_earlier_run_holds_back_is_no_hot_loop(stage: Stage)
     one.targets.update(next_attempt_at=stage.now + timedelta(minutes=10))
     two.targets.update(next_attempt_at=stage.now)
     stage.play(60)
-    assert stage.reads.count(sql.TARGETS) < 60
+    assert stage.reads.count(loading.TARGETS) < 60
 
 
 def test_a_run_whose_targets_are_all_refused_comes_to_its_end(stage: Stage) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fanout.engine import loading, sql
-from fanout.engine.batch import array
+from fanout.engine import closing, commit, holding, loading, uploads
+from fanout.engine.commit import array
 from fanout.engine.connection import Row
 from fanout.engine.loading import Remaining, Target, Uploaded, Wanted
 from fanout.models import KnownChat, Run, RunTarget
@@ -253,7 +253,7 @@ def test_every_run_that_asks_has_its_answer_in_its_order() -> None:
 def test_a_lane_has_the_runs_that_live(status: str) -> None:
     run = make_run(status=status, pause_reason="operator" if status == "paused" else "")
     make_run(status=status, pause_reason="operator" if status == "paused" else "")  # of another account
-    found = [row["id"] for row in read(sql.RUNS, {"accounts": [run.account_id]})]
+    found = [row["id"] for row in read(loading.RUNS, {"accounts": [run.account_id]})]
     assert found == [run.pk] * (status in Run.LIVE)
 
 
@@ -263,7 +263,7 @@ def test_tests_come_first_then_replies_then_what_was_due_first() -> None:
     reply = make_run(reminder__account=account, scheduled_for=NOW + 2 * SECOND, answers=early)
     test = make_run(reminder__account=account, scheduled_for=NOW + 3 * SECOND, is_test=True)
     same = make_run(reminder__account=account, scheduled_for=NOW + SECOND)
-    found = [row["id"] for row in read(sql.RUNS, {"accounts": [account.pk]})]
+    found = [row["id"] for row in read(loading.RUNS, {"accounts": [account.pk]})]
     assert found == [test.pk, reply.pk, early.pk, late.pk, same.pk]
 
 
@@ -323,12 +323,12 @@ def test_an_upload_that_is_remembered_again_replaces_the_first() -> None:
 
     def remember(handle: str, kind: str, at: datetime) -> None:
         row = (account.pk, "a" * 64, kind, handle, 4, at, at)
-        with_ledger(lambda ledger: ledger.write(sql.REMEMBER_UPLOAD, row))
+        with_ledger(lambda ledger: ledger.write(uploads.REMEMBER_UPLOAD, row))
 
     remember("first", "", NOW)
     remember("again", "", NOW + SECOND)
     remember("another", "audio", NOW)
-    rows = read(sql.UPLOADS, ([account.pk], ["a" * 64]))
+    rows = read(loading.UPLOADS, ([account.pk], ["a" * 64]))
     assert sorted((row["kind"], row["handle"], row["expires_at"]) for row in rows) == [
         ("", "again", NOW + SECOND),
         ("audio", "another", NOW),
@@ -366,7 +366,7 @@ def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left:
         target(run, account=third)
     beside = make_run(slips=slips, lanes=[third.pk])  # another run that was left alike
     target(beside, account=aside)
-    assert read(sql.LEFT_BEHIND, {"run": run.pk}) == [{"status": "suspended", "why": "banned"}] * left
+    assert read(closing.LEFT_BEHIND, {"run": run.pk}) == [{"status": "suspended", "why": "banned"}] * left
 
 
 @pytest.mark.parametrize(("ahead", "due"), [(-1, 0), (5, 5)], ids=["at the pause", "not before its own time"])
@@ -374,7 +374,7 @@ def test_only_what_we_hold_is_given_back(ahead: int, due: int) -> None:
     mine, beside = (LaneStateFactory.create(holder="me", due_at=NOW + ahead * SECOND) for _ in range(2))
     theirs = LaneStateFactory.create(holder="other", due_at=NOW - SECOND)
     given_back = (NOW, "busy", [mine.account_id, theirs.account_id], "me")
-    with_ledger(lambda ledger: ledger.write(sql.GIVE_BACK, given_back))
+    with_ledger(lambda ledger: ledger.write(holding.GIVE_BACK, given_back))
     for lane in (mine, beside, theirs):
         lane.refresh_from_db()
     assert (mine.holder, mine.due_at, mine.why) == ("", NOW + due * SECOND, "busy")
@@ -383,15 +383,15 @@ def test_only_what_we_hold_is_given_back(ahead: int, due: int) -> None:
 
 def test_unlocked_runs_are_free() -> None:
     one, _ = target(status="sending"), target(status="sending")
-    assert read(sql.LOCKED_RUNS, {"runs": [one.run_id]}) == []
-    assert read(sql.BEHIND_LOCKED_RUNS, {"taken": [one.account_id]}) == []
+    assert read(commit.LOCKED_RUNS, {"runs": [one.run_id]}) == []
+    assert read(holding.BEHIND_LOCKED_RUNS, {"taken": [one.account_id]}) == []
 
 
 def test_a_driver_locks_one_slot() -> None:
     """Two would keep the machine's other driver away."""
     held = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND pid = pg_backend_pid()"
     space = 0x7465
-    (row,) = read(sql.LOCK_SLOT, {"slots": 3, "space": space, "host": "a-machine"})
+    (row,) = read(holding.LOCK_SLOT, {"slots": 3, "space": space, "host": "a-machine"})
     (locks,) = read(held, (space,))
     read("SELECT pg_advisory_unlock_all()", None)
     assert (row["slot"], locks["n"]) == (0, 1)

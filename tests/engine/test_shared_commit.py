@@ -16,10 +16,10 @@ from django.db import connection
 
 from accounts.channels.base import Outcome, Part, Transport
 from fanout.database import conninfo
+from fanout.engine import commit, loading
 from fanout.engine import ledger as ledgers
-from fanout.engine import sql
-from fanout.engine.batch import LaneWrite, Result, Written
-from fanout.engine.connection import BlockingLink, Call, Row, prepare
+from fanout.engine.commit import Call, LaneWrite, Result, Written
+from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.lanes.wake import wake_lanes
@@ -109,7 +109,7 @@ def test_a_result_that_is_refused_while_the_lane_looks_around_fails_the_lane() -
 
     class LooksLong(BlockingLink):
         async def query(self, statement: str, parameters: Any = None) -> list[Row]:
-            if statement is sql.TARGETS:
+            if statement is loading.TARGETS:
                 await asyncio.sleep(0.5)
             return await super().query(statement, parameters)
 
@@ -217,7 +217,7 @@ class FakeLink:
         if statement == "die":
             self.closed = True
             raise psycopg.OperationalError("gone")
-        return [{"id": 1}] if statement is sql.LOCKED_RUNS else []
+        return [{"id": 1}] if statement is commit.LOCKED_RUNS else []
 
     async def script(self, statements: Any) -> list[list[Row]]:
         return []

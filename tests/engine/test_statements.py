@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from fanout.engine import closing, sql
-from fanout.engine.batch import Batch, Result, calls_of, ignore_written, plain
+from fanout.engine import holding
 from fanout.engine.clock import VirtualClock
-from fanout.engine.connection import Call, Row
+from fanout.engine.commit import Call, Commit, Result, calls_of, ignore_written, plain
+from fanout.engine.connection import Row
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import SUCCESSOR_WITHIN
 from fanout.engine.lane import Lane
@@ -285,10 +285,10 @@ def test_lanes_that_a_batch_writes_twice_are_locked_in_their_order() -> None:
     """A hold of new chats on one account must not lock it before the pace of a smaller one."""
     result = Result(1, 1, 7, EPOCH, NOW, "pending", 0, 0, NOW, new_chat_hold=NewChatHold(LATER, "said so", 1))
     lanes = {account: lane_write(account) for account in (9, 3)}
-    calls = calls_of(Batch(results=[(result, ignore_written)], lanes=lanes))
+    calls = calls_of(Commit(results=[(result, ignore_written)], lanes=lanes))
     assert [name for name, _ in calls][-3:] == ["lock_lane_states", "hold_new_chats", "pace"]
     assert dict(calls)["lock_lane_states"] == ["{3,7,9}"]
-    assert [name for name, _ in calls_of(Batch(lanes=lanes))] == ["pace"]
+    assert [name for name, _ in calls_of(Commit(lanes=lanes))] == ["pace"]
 
 
 # --- record -----------------------------------------------------------------------------------------------
@@ -529,7 +529,7 @@ def test_seconds_that_wait_for_a_commit_are_not_replaced_by_later_ones() -> None
 
 def test_taking_a_lane_fences_all_earlier_holders() -> None:
     taken, beside = LaneStateFactory.create(epoch=EPOCH), LaneStateFactory.create(epoch=EPOCH)
-    with_ledger(lambda ledger: ledger.write(sql.TAKE_LANES, ("me", [taken.account_id])))
+    with_ledger(lambda ledger: ledger.write(holding.TAKE_LANES, ("me", [taken.account_id])))
     taken.refresh_from_db()
     beside.refresh_from_db()
     assert (taken.epoch, taken.holder) == (EPOCH + 1, "me")
@@ -540,7 +540,7 @@ def leave(
     lane: LaneState, epoch: int = EPOCH, poke: int = 0, due_at: datetime | None = LATER, failed: bool = False
 ) -> None:
     row = (lane.account_id, epoch, poke, due_at, "why", failed)
-    with_ledger(lambda ledger: ledger.write(sql.LEAVE_LANES, [[value] for value in row]))
+    with_ledger(lambda ledger: ledger.write(holding.LEAVE_LANES, [[value] for value in row]))
     lane.refresh_from_db()
 
 
@@ -573,7 +573,7 @@ def test_due_lanes_are_the_free_ones_the_longest_waiting_first() -> None:
     LaneStateFactory.create(due_at=None)
 
     def due(limit: int) -> list[int]:
-        rows = with_ledger(lambda ledger: ledger.read(sql.DUE_LANES, {"now": NOW, "limit": limit}))
+        rows = with_ledger(lambda ledger: ledger.read(holding.DUE_LANES, {"now": NOW, "limit": limit}))
         return [row["account_id"] for row in rows]
 
     assert due(10) == [later.account_id, late.account_id]
@@ -583,10 +583,10 @@ def test_due_lanes_are_the_free_ones_the_longest_waiting_first() -> None:
 def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
     lane, beside = (LaneStateFactory.create(holder="me", crashes=1, due_at=NOW) for _ in range(2))
     account = {"account": lane.account_id, "until": LATER}
-    assert with_ledger(lambda ledger: ledger.write(sql.LEAVE_UNREAD, account)) == [{"crashes": 2}]
+    assert with_ledger(lambda ledger: ledger.write(holding.LEAVE_UNREAD, account)) == [{"crashes": 2}]
     lane.refresh_from_db()
     assert (lane.holder, lane.due_at, lane.why) == ("", LATER, "the account cannot be read")
-    with_ledger(lambda ledger: ledger.write(sql.NOTHING_DUE, (lane.account_id,)))
+    with_ledger(lambda ledger: ledger.write(holding.NOTHING_DUE, (lane.account_id,)))
     lane.refresh_from_db()
     beside.refresh_from_db()
     assert (lane.due_at, lane.crashes) == (None, 0)
@@ -635,15 +635,15 @@ def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | Non
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued:
-    return with_ledger(lambda ledger: closing.settle_in_flight(ledger, taken, repeatable))
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> holding.Rescued:
+    return with_ledger(lambda ledger: holding.settle_in_flight(ledger, taken, repeatable))
 
 
 def test_targets_in_flight_become_unconfirmed_unless_a_repeat_is_safe() -> None:
     once, again, beside = in_flight(), in_flight(next_attempt_at=EARLIER, settled_at=EARLIER), in_flight()
     waiting = pending(once.run)
     rescued = settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id])
-    assert rescued == closing.Rescued(2, frozenset())
+    assert rescued == holding.Rescued(2, frozenset())
     for target in (once, again, beside, waiting):
         target.refresh_from_db()
     assert [once.status, again.status] == ["unconfirmed", "pending"]
@@ -668,7 +668,7 @@ def lane_of(holder: str, crashes: int = 0, busy: bool = True, epoch: int = EPOCH
 def crashes_of(*lanes: LaneState, found: LaneState | None = None) -> list[int]:
     """After another driver has found the first of them without a holder."""
     account = (found or lanes[0]).account_id
-    with_ledger(lambda ledger: closing.settle_crashes(ledger, [account], "me", NOW))
+    with_ledger(lambda ledger: holding.settle_crashes(ledger, [account], "me", NOW))
     for lane in lanes:
         lane.refresh_from_db()
     return [lane.crashes for lane in lanes]
@@ -734,7 +734,7 @@ def test_nor_is_it_one_when_the_same_slot_starts_again_first(
     last = DriverFactory.create(token="dead", beat_at=beat_at, ended_at=ended_at)
     lane = lane_of("dead")
     slot = {"host": last.host, "slot": last.slot, "token": "new", "pid": 1}
-    with_ledger(lambda ledger: ledger.write(sql.START_DRIVER, slot))
+    with_ledger(lambda ledger: ledger.write(holding.START_DRIVER, slot))
     assert crashes_of(lane) == [crashes]
     lane.refresh_from_db()
     assert lane.holder == ""
@@ -745,7 +745,7 @@ def test_a_driver_starts_with_no_lanes(before: bool) -> None:
     if before:
         DriverFactory.create(host="here", slot=0, token="last", lanes=5, pid=7, ended_at=NOW)
     slot = {"host": "here", "slot": 0, "token": "new", "pid": 8}
-    with_ledger(lambda ledger: ledger.write(sql.START_DRIVER, slot))
+    with_ledger(lambda ledger: ledger.write(holding.START_DRIVER, slot))
     driver = Driver.objects.get()
     assert (driver.token, driver.pid, driver.lanes, driver.ended_at) == ("new", 8, 0, None)
 
@@ -756,7 +756,7 @@ def test_a_driver_that_has_just_ended_has_its_share(seconds_ago: float, drivers:
     DriverFactory.create(slot=0, backend_pid=row["pid"], beat_at=row["at"])
     DriverFactory.create(slot=1, backend_pid=1, beat_at=row["at"], ended_at=row["at"] - seconds_ago * SECOND)
     asked = {"now": NOW, "silent_after": 10 * SECOND, "successor_within": SUCCESSOR_WITHIN}
-    (share,) = with_ledger(lambda ledger: ledger.read(sql.SHARE, asked))
+    (share,) = with_ledger(lambda ledger: ledger.read(holding.SHARE, asked))
     assert share["drivers"] == drivers
 
 
@@ -780,8 +780,8 @@ def test_with_two_suspects_neither_is_alone() -> None:
 
 def test_only_a_suspect_is_alone() -> None:
     suspect, innocent = lane_of("dead", crashes=2), lane_of("dead", crashes=1)
-    holder = {"holder": "dead", "suspect": closing.SUSPECT_AFTER}
-    rows = with_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, holder))
+    holder = {"holder": "dead", "suspect": holding.SUSPECT_AFTER}
+    rows = with_ledger(lambda ledger: ledger.write(holding.COUNT_CRASH, holder))
     alone = {row["account_id"]: row["alone"] for row in rows}
     assert alone == {suspect.account_id: True, innocent.account_id: False}
 

@@ -20,8 +20,8 @@ from django.utils import timezone
 from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from fanout.database import conninfo
-from fanout.engine import closing, driver, sql
-from fanout.engine.batch import Claim, LaneWrite
+from fanout.engine import driver, holding, loading
+from fanout.engine.commit import Claim, LaneWrite
 from fanout.engine.connection import BlockingLink, prepare
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
@@ -198,7 +198,7 @@ def test_a_lane_whose_skips_are_refused_does_not_spin(stage: Stage) -> None:
     fault = Fault((("fanout_runtarget", "UPDATE", "NEW.status = 'skipped'"),))
     fault.begin()
     stage.play(10)
-    assert 5 <= stage.reads.count(sql.TARGETS) <= 12
+    assert 5 <= stage.reads.count(loading.TARGETS) <= 12
     assert fresh(run).pending == 4
     fault.end()
     stage.play()
@@ -250,11 +250,11 @@ def test_results_of_a_locked_run_keep_their_places_from_other_runs(stage: Stage,
 # --- what the last holder left in flight ------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> closing.Rescued:
-    async def settle() -> closing.Rescued:
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> holding.Rescued:
+    async def settle() -> holding.Rescued:
         link = await prepare(BlockingLink.open(conninfo(connection.settings_dict)))
         try:
-            return await closing.settle_in_flight(Ledger(link, link), taken, repeatable)
+            return await holding.settle_in_flight(Ledger(link, link), taken, repeatable)
         finally:
             await link.close()
 
@@ -279,7 +279,7 @@ def test_targets_in_flight_wait_while_results_cannot_be_stored(state: str, settl
     Fault((("fanout_activity", "INSERT", f"NEW.account_id = {one.account_id}"),), state).begin()
     rescued = settle_in_flight(taken, [one.account_id] if repeatable else [])
     Fault(()).end()
-    assert rescued == closing.Rescued(1 + settled, frozenset() if settled else frozenset({one.account_id}))
+    assert rescued == holding.Rescued(1 + settled, frozenset() if settled else frozenset({one.account_id}))
     for target in (one, other):
         target.refresh_from_db()
     assert one.status == (("pending" if repeatable else "unconfirmed") if settled else "sending")

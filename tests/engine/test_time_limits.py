@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 
 from config.local import supervisor
-from fanout.engine import dispatcher, driver
+from fanout.engine import dispatcher, driver, uploads
 from fanout.rules import liveness
 
 Q_CLUSTER: dict[str, Any] = settings.Q_CLUSTER
@@ -26,7 +26,7 @@ def test_a_driver_ends_within_the_time_limit_of_its_task() -> None:
 
 def test_calls_and_uploads_end_before_their_lane_is_given_up() -> None:
     assert dispatcher.SEND_LIMIT < driver.GIVE_UP_AFTER
-    assert dispatcher.UPLOAD_LIMIT < driver.WIND_DOWN + driver.GIVE_UP_AFTER
+    assert uploads.UPLOAD_LIMIT < driver.WIND_DOWN + driver.GIVE_UP_AFTER
     assert driver.TAKE_LANES_FOR + driver.GIVE_UP_AFTER <= driver.WIND_DOWN
 
 

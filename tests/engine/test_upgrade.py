@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from fanout.database import conninfo
-from fanout.engine import sql
+from fanout.engine import loading
 from fanout.engine.connection import AsyncLink, by_key
 from tests.factories import LaneStateFactory, RunFactory
 
@@ -20,13 +20,13 @@ PREPARED_AFTER = 5  # uses, psycopg's default
 
 @pytest.mark.parametrize(
     ("table", "statement"),
-    [("fanout_run", sql.RUNS), ("fanout_lanestate", sql.LANES), ("accounts_account", sql.LANES)],
+    [("fanout_run", loading.RUNS), ("fanout_lanestate", loading.LANES), ("accounts_account", loading.LANES)],
     ids=["runs", "lanes", "accounts"],
 )
 def test_a_column_that_is_added_beside_a_driver_stops_no_look_up(table: str, statement: str) -> None:
     run = RunFactory.create(status="running")
     LaneStateFactory.create(account=run.account)
-    parameters = {"accounts": [run.account_id]} if statement is sql.RUNS else ([run.account_id],)
+    parameters = {"accounts": [run.account_id]} if statement is loading.RUNS else ([run.account_id],)
     info = conninfo(connection.settings_dict)
 
     async def look() -> None:

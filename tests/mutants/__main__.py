@@ -1,7 +1,7 @@
 """`make mutants`: change the code in small wrong ways and say which changes no test notices.
 
     python -m tests.mutants --count 120 --seed 1            some of every area
-    python -m tests.mutants --only fanout/engine/sql.py     one module
+    python -m tests.mutants --only fanout/engine/commit.py  one module
     python -m tests.mutants --again                         survivors once more, after tests were added
     python -m tests.mutants --learn                         which tests reach which functions, from the beginning
 

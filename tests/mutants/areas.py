@@ -25,7 +25,7 @@ class Area(NamedTuple):
 
 AREAS: dict[str, Area] = {
     "sql": Area(
-        ("fanout/engine/sql.py",),
+        ("fanout/engine/commit.py", "fanout/engine/holding.py", "fanout/engine/loading.py"),
         (
             *STATEMENTS,
             "tests/engine/test_holders.py",

@@ -8,15 +8,15 @@ from tests.mutants.changes import Mutant
 
 #: file, the piece as it is, the piece as it would be (patterns), and the reason
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
-    ("fanout/engine/sql.py", "0x43*", "*", "the number of a lock space: any unused one is as good"),
+    ("fanout/engine/holding.py", "0x43*", "*", "the number of a lock space: any unused one is as good"),
     (
-        "fanout/engine/sql.py",
+        "fanout/engine/commit.py",
         "id = ANY(%s::bigint[[]])",
         "*",
         "LOCK_RUNS only takes locks earlier: without it batches may deadlock, and are then written one by one",
     ),
     (
-        "fanout/engine/sql.py",
+        "fanout/engine/commit.py",
         "account_id = ANY(%s::bigint[[]])",
         "*",
         "LOCK_LANE_STATES only takes locks earlier, in the order of the accounts: the same is written without it",
@@ -131,7 +131,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("accounts/channels/smtp/connection.py", "1.0", "*", "how long a goodbye may take: a second more or less"),
     (
         "fanout/engine/ledger.py",
-        "batch.only_starts",
+        "commit.only_starts",
         "True",
         "the writer pauses before each batch instead of going on: whoever handed in something has woken it again",
     ),

@@ -27,7 +27,7 @@ def test_a_line_belongs_to_the_innermost_function() -> None:
 
 def test_a_constant_is_followed_through_others_to_the_functions_that_use_it() -> None:
     """PENDING is a part of CLAIM, and the ledger's batch claims."""
-    assert any(user.startswith("fanout/engine/") for user in users("fanout/engine/sql.py", "PENDING"))
+    assert any(user.startswith("fanout/engine/") for user in users("fanout/engine/commit.py", "PENDING"))
 
 
 def test_a_mutant_in_a_function_is_shown_to_the_tests_that_execute_it() -> None:

@@ -17,7 +17,7 @@ from django.db import connection
 
 from accounts.models import Account
 from fanout.database import carry_out, conninfo, execute
-from fanout.engine.batch import Result
+from fanout.engine.commit import Result
 from fanout.models import Event, LaneState, Run
 from fanout.ops import audit, tasks
 from fanout.runs import controls, corrections, transitions

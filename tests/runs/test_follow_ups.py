@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from fanout.engine import sql
+from fanout.engine import commit
 from fanout.inbound.replies import END_WAITING
 from fanout.lanes import account_limits
 from fanout.models import Run, RunTarget, Tally
@@ -68,7 +68,7 @@ def claimed(targets: list[RunTarget], at: datetime) -> set[int]:
         accounts = [target.account_id for target in targets]
         sent = dict(RunTarget.objects.filter(pk__in=ids).values_list("pk", "parts_sent"))
         next_parts = [sent[pk] for pk in ids]
-        cursor.execute(sql.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), next_parts, LIMITS.attempts])
+        cursor.execute(commit.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), next_parts, LIMITS.attempts])
         return {row[0] for row in cursor.fetchall()}
 
 
@@ -131,7 +131,7 @@ def went_out(targets: list[RunTarget], at: datetime) -> None:
         ["sent"] * n,
     ]
     with connection.cursor() as cursor:
-        cursor.execute(sql.RECORD_FOLLOW_UPS, [*columns, *follow_ups.limits_in_sql()])
+        cursor.execute(commit.RECORD_FOLLOW_UPS, [*columns, *follow_ups.limits_in_sql()])
 
 
 def test_an_attempt_changes_what_the_rules_say() -> None:

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from accounts.channels.sandbox.book import MemoryBook
-from fanout.engine import sql
+from fanout.engine import holding
 from fanout.engine.clock import VirtualClock
 from tests.simulation.processes import Process
 from tests.simulation.schedule import Schedule
@@ -69,7 +69,7 @@ class Judge:
     # --- at a call --------------------------------------------------------------------------------------
 
     def witness(self, process: Process, account: int, message_id: str, part: int) -> None:
-        (row,) = self._rows(AT_THE_CALL, space=sql.LANE_LOCKS, target=int(message_id.split("-")[1]))
+        (row,) = self._rows(AT_THE_CALL, space=holding.LANE_LOCKS, target=int(message_id.split("-")[1]))
         self._the_window_is_open(account, row)
         self._nobody_stopped_it(account, row)
         self._the_pace_holds(account)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import Sent
-from fanout.engine import dispatcher, loading, sql
+from fanout.engine import dispatcher, holding, loading
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.outbox import Outbox
 from fanout.rules.pace import PaceState
 
 
 def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sql, "LOCK_LANES", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
+    patch.setattr(holding, "LOCK_LANES", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
 
 
 def record_before_send(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from accounts.channels.base import AccountConfig, Handle, Media, Outcome, Part, Transport
 from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.transport import MemorySandboxTransport
-from fanout.engine import sql
+from fanout.engine import commit
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.engine.driver import Driver
@@ -32,8 +32,8 @@ RUNNING: ContextVar[Process | None] = ContextVar("RUNNING", default=None)
 
 #: what the database may refuse for a while
 REFUSED: dict[str, Callable[[str], bool]] = {
-    "results": lambda statement: statement in (sql.RECORD, sql.RECORD_FOLLOW_UPS),
-    "claims": lambda statement: statement == sql.CLAIM,
+    "results": lambda statement: statement in (commit.RECORD, commit.RECORD_FOLLOW_UPS),
+    "claims": lambda statement: statement == commit.CLAIM,
     "everything": lambda statement: re.search(r"\b(UPDATE|INSERT INTO|DELETE FROM) [a-z]+_", statement) is not None,
 }
 
@@ -166,7 +166,7 @@ class MortalLink(BlockingLink):
 
     async def call(self, calls: Any) -> list[list[Row]]:
         await self.process.point(self._idle())
-        self._refuse([sql.HOT[name] for name, _ in calls])
+        self._refuse([commit.HOT[name] for name, _ in calls])
         answers = await super().call(calls)
         await self.process.point(self._idle())
         return [in_order(rows) for rows in answers]

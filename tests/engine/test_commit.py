@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from fanout.engine.batch import (
-    Batch,
+from fanout.engine.commit import (
     Claim,
+    Commit,
     LaneWrite,
     Result,
     Skip,
@@ -48,7 +48,7 @@ def skip(target: int = 1, run: int = 1) -> Skip:
     return Skip(target, run, "not today", NOW)
 
 
-def with_one(field: str) -> Batch:
+def with_one(field: str) -> Commit:
     things: dict[str, Any] = {
         "claims": [claims(claim())],
         "results": [(result(), ignore_written)],
@@ -57,14 +57,14 @@ def with_one(field: str) -> Batch:
         "lanes": {1: lane_write(1)},
         "times": {1: [1.0] * 5},
     }
-    return Batch(**{field: things[field]})
+    return Commit(**{field: things[field]})
 
 
-def names(batch: Batch) -> list[str]:
+def names(batch: Commit) -> list[str]:
     return [name for name, _ in calls_of(batch)]
 
 
-def values(batch: Batch, name: str) -> Any:
+def values(batch: Commit, name: str) -> Any:
     return dict(calls_of(batch))[name]
 
 
@@ -88,11 +88,11 @@ def test_each_thing_by_itself_is_worth_a_commit(field: str, calls: list[str], si
 
 
 def test_nothing_is_worth_no_commit() -> None:
-    assert (bool(Batch()), calls_of(Batch()), Batch().size, entries_of(Batch())) == (False, [], 0, [])
+    assert (bool(Commit()), calls_of(Commit()), Commit().size, entries_of(Commit())) == (False, [], 0, [])
 
 
 def test_the_runs_of_a_batch_are_locked_in_their_order() -> None:
-    batch = Batch(
+    batch = Commit(
         claims=[claims(claim(run=9), claim(run=5))],
         results=[(result(run=7), ignore_written)],
         skips=[skip(run=6)],
@@ -104,7 +104,7 @@ def test_the_runs_of_a_batch_are_locked_in_their_order() -> None:
 
 
 def test_people_who_get_a_follow_up_are_locked_before_they_are_written_to() -> None:
-    batch = Batch(
+    batch = Commit(
         claims=[claims(claim(to="b"), claim(to=""))],
         results=[(result(follow_up_to="a"), ignore_written), (result(), ignore_written)],
     )
@@ -115,7 +115,7 @@ def test_people_who_get_a_follow_up_are_locked_before_they_are_written_to() -> N
 
 def test_a_later_lane_state_keeps_claim_and_delivery_of_the_first() -> None:
     def after(first: dict[str, Any], second: dict[str, Any]) -> LaneWrite:
-        batch = Batch()
+        batch = Commit()
         for fields in (first, second):
             batch.hand_in_lane(lane_write(1, sample=str(len(batch.lanes)), **fields))
         return batch.lanes[1]
@@ -131,7 +131,7 @@ def test_a_later_lane_state_keeps_claim_and_delivery_of_the_first() -> None:
 
 def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:
     both = [claims(claim(1, run=1)), claims(claim(2, run=2), claim(3, run=1)), claims(claim(4, run=2))]
-    batch = Batch(
+    batch = Commit(
         claims=both,
         results=[(result(1, run=1), ignore_written), (result(2, run=2), ignore_written)],
         skips=[skip(1, run=1), skip(2, run=2)],
@@ -151,7 +151,7 @@ def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:
 
 def test_entries_are_what_can_be_written_alone() -> None:
     lanes = {1: lane_write(1), 2: lane_write(2)}
-    batch = Batch(
+    batch = Commit(
         claims=[claims(claim(account=1))],
         results=[(result(), ignore_written), (result(2), ignore_written)],
         skips=[skip(), skip(2)],
@@ -189,7 +189,7 @@ def test_statements_come_in_the_order_in_which_they_must_happen() -> None:
     telling = result(
         account=8, suppress="a@example.com", begins_chat=True, new_chat_hold=hold, hold_until=LATER, error="gone"
     )
-    batch = Batch(
+    batch = Commit(
         claims=[claims(claim(to="a"))],
         results=[(telling, ignore_written)],
         skips=[skip()],
@@ -226,13 +226,13 @@ def test_statements_come_in_the_order_in_which_they_must_happen() -> None:
 
 def test_only_results_that_say_so_suppress_or_begin_a_chat() -> None:
     those = [result(1, suppress="a"), result(2, begins_chat=True), result(3)]
-    batch = Batch(results=[(one, ignore_written) for one in those])
+    batch = Commit(results=[(one, ignore_written) for one in those])
     assert values(batch, "suppress")[0] == '{"a"}'
     assert values(batch, "begin_chats") == ["{2}"]
 
 
 def test_the_first_of_two_follow_ups_to_one_person_is_claimed() -> None:
-    batch = Batch(
+    batch = Commit(
         claims=[
             claims(claim(1, to="a"), claim(2, to="b")),
             claims(claim(3, to="a"), claim(4), claim(5)),  # others are no follow-ups
@@ -249,7 +249,7 @@ def test_the_last_word_on_new_chats_and_the_longest_break_stand() -> None:
         result(3, account=1, hold_until=LATER),
     ]
     those[2].epoch = EPOCH + 1
-    batch = Batch(results=[(one, ignore_written) for one in those])
+    batch = Commit(results=[(one, ignore_written) for one in those])
     assert values(batch, "hold_new_chats")[:4] == ["{2}", "{NULL}", '{"last"}', "{0}"]
     longest = (LATER + timedelta(minutes=5)).isoformat()
     assert values(batch, "hold_lanes") == ["{1,2}", f"{{{EPOCH + 1},{EPOCH}}}", f"{{{LATER.isoformat()},{longest}}}"]
@@ -257,11 +257,11 @@ def test_the_last_word_on_new_chats_and_the_longest_break_stand() -> None:
 
 def test_the_later_epoch_wins_among_breaks_of_one_length() -> None:
     those = [replace(result(n, hold_until=LATER), epoch=epoch) for n, epoch in enumerate((4, 5, 3))]
-    assert values(Batch(results=[(one, ignore_written) for one in those]), "hold_lanes")[1] == "{5}"
+    assert values(Commit(results=[(one, ignore_written) for one in those]), "hold_lanes")[1] == "{5}"
 
 
 def test_words_of_a_provider_are_cut_to_their_columns() -> None:
-    row = values(Batch(results=[(result(provider_id="p" * 201, error="e" * 501), ignore_written)]), "record")
+    row = values(Commit(results=[(result(provider_id="p" * 201, error="e" * 501), ignore_written)]), "record")
     assert row[9] == f'{{"{"p" * 200}"}}'
     assert row[11] == f'{{"{"e" * 500}"}}'
 
