@@ -24,7 +24,7 @@ from fanout.admin.account_form import SETTING
 from fanout.admin.run_status import my_zone, why_account
 from fanout.admin.widgets import Chart, bar_chart, timeline_chart
 from fanout.lanes import account_limits, tuning
-from fanout.lanes.new_chats import new_chats_now
+from fanout.lanes.account_state import new_chats_now
 from fanout.models import Activity, Run
 from fanout.rules.gates import Cap, local_date
 from fanout.runs.message_2 import listed

@@ -11,30 +11,20 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from accounts import knobs
 from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.registry import channel, config_of
 from fanout.engine.commit import ANOTHER_UNDER_WAY, columns
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
-from fanout.lanes.account_limits import (
-    USED_TODAY,
-    Day,
-    account_facts,
-    as_arrays,
-    day_of,
-    pace_settings,
-    pace_state,
-    part_jitter,
-)
-from fanout.lanes.new_chats import BEGUN_TODAY, NEW_CHAT, budget_of, hold_of
+from fanout.lanes.account_limits import USED_TODAY, Day, as_arrays, cap_of_row, day_of
+from fanout.lanes.account_state import AccountState, account_facts, budgeted
+from fanout.lanes.new_chats import BEGUN_TODAY, NEW_CHAT
 from fanout.models.run import Run, in_sql, lane_order
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
-from fanout.rules.new_chats import NO_LIMIT, NewChats
-from fanout.rules.pace import PaceSettings, PaceState, believed
+from fanout.rules.pace import believed
 from fanout.runs import follow_ups
 from reminders.media import link_url
 from reminders.suppressions import unsubscribe_url
@@ -106,28 +96,18 @@ class LaneRun:
         return self.answers is not None or self.is_test
 
 
-@dataclass(slots=True)
-class LaneAccount:
-    """An account and its lane's durable state."""
+@dataclass(slots=True, kw_only=True)
+class LaneAccount(AccountState):
+    """An account as its lane drives it: the stored state, changed by every claim and outcome."""
 
     config: AccountConfig
     # Per action, because each has a cap of its own.
     facts: dict[str, AccountFacts]
-    pace: PaceState
-    pace_settings: PaceSettings
-    concurrency: int
-    jitter: tuple[float, float]
-    slowdown_at: float
-    breaker_at: float
-    bounces_at: float
-    retry_base: float
     epoch: int
     poke: int
     sample: str
     sample_run: int | None
-    probing: bool
     day: tuple[datetime, datetime]
-    new_chats: NewChats = NO_LIMIT
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
@@ -138,7 +118,23 @@ class LaneAccount:
 
     @property
     def retries(self) -> tuple[float, ...]:
-        return channel(self.config.channel).retries
+        return channel(self.channel).retries
+
+    @property
+    def retry_base(self) -> float:
+        return self.knobs["retry_base_seconds"]
+
+    @property
+    def slowdown_at(self) -> float:
+        return self.knobs["error_rate_slowdown"]
+
+    @property
+    def breaker_at(self) -> float:
+        return self.knobs["circuit_breaker"]
+
+    @property
+    def bounces_at(self) -> float:
+        return self.knobs["bounce_rate_pause"]
 
 
 @dataclass(slots=True)
@@ -194,7 +190,7 @@ async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, 
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
-    await _load_new_chats(ledger, lanes)
+    await _load_new_chats(ledger, lanes, now)
     await _load_handles(ledger, lanes)
     return lanes
 
@@ -213,7 +209,9 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
     for row in rows:
         lane = lanes[row["account_id"]]
         for action in {run.action for run in lane.runs}:
-            cap = _cap(row, action, own.get((row["account_id"], action)), now)
+            limit = own.get((row["account_id"], action))
+            today = gates.local_date(row["timezone"], now)
+            cap = cap_of_row(row, action, gates.OwnLimit(limit["limit"]) if limit else None, today).limit
             lane.account.facts[action] = replace(account_facts(row), cap=cap, day_ends_at=lane.account.day[1])
             if cap is not None:
                 capped.append(day_of(row["account_id"], row["channel"], action, lane.account.day))
@@ -223,23 +221,12 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
-async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
+async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad], now: datetime) -> None:
     """Read how many chats each account has begun today, where that is limited."""
-    limited = {
-        key: lane.account for key, lane in lanes.items() if lane.runs and lane.account.new_chats.budget is not None
-    }
-    if limited:
-        starts, ends = zip(*(account.day for account in limited.values()))
-        for row in await ledger.read(BEGUN_TODAY, (list(limited), list(starts), list(ends))):
-            account = limited[row["account_id"]]
+    if parameters := budgeted([lane.account for lane in lanes.values() if lane.runs], now):
+        for row in await ledger.read(BEGUN_TODAY, parameters):
+            account = lanes[row["account_id"]].account
             account.new_chats = account.new_chats.begin(row["begun"])
-
-
-def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
-    warmup = gates.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
-    limit = gates.OwnLimit(own["limit"]) if own else None
-    today = gates.local_date(row["timezone"], now)
-    return gates.cap_of_day(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
 
 
 async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
@@ -251,30 +238,21 @@ async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 
 def lane_account(row: Row, now: datetime) -> LaneAccount:
-    effective = {
-        name: setting.value for name, setting in knobs.resolve(row, settings.BOT, channel(row["channel"]).knobs).items()
-    }
-    concurrency = int(effective["group_concurrency"])
-    day = local_day_bounds(row["timezone"], now)
-    return LaneAccount(
-        config=config_of(row, concurrency, unsubscribe_url, link_url),
+    account = LaneAccount.read(
+        row,
+        row,
+        now,
+        config=config_of(row, 1, unsubscribe_url, link_url),
         facts={},
-        pace=believed(pace_state(row), pace_settings(effective), now, held=row["probing"]),
-        pace_settings=pace_settings(effective),
-        concurrency=concurrency,
-        jitter=part_jitter(effective),
-        slowdown_at=effective["error_rate_slowdown"],
-        breaker_at=effective["circuit_breaker"],
-        bounces_at=effective["bounce_rate_pause"],
-        retry_base=effective["retry_base_seconds"],
         epoch=row["epoch"],
         poke=row["poke"],
         sample=row["sample"],
         sample_run=row["sample_run"],
-        probing=row["probing"],
-        day=day,
-        new_chats=NewChats(hold_of(row), budget_of(effective), day_ends_at=day[1]),
+        day=local_day_bounds(row["timezone"], now),
     )
+    account.config = replace(account.config, concurrency=account.concurrency)
+    account.pace = believed(account.pace, account.pace_settings, now, held=account.probing)
+    return account
 
 
 def lane_run(row: Row, channel_key: str) -> LaneRun:

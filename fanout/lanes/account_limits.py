@@ -1,4 +1,4 @@
-"""An account's limits as the database has them: daily caps and their use, pace and hours, and its queue of follow-ups.
+"""An account's limits as the database has them: daily caps and their use, and its queue of follow-ups.
 
 The lane, the plan, the forecast, the `why` line and the admin all ask here, so that they agree.
 """
@@ -18,9 +18,8 @@ from accounts.models import Account, DailyLimit
 from fanout.database import execute
 from fanout.models.run import Run, in_sql
 from fanout.rules.follow_ups import QueueLimits
-from fanout.rules.gates import AccountFacts, Cap, HasLimit, WarmUp, cap_of_day, local_date
-from fanout.rules.pace import PaceSettings, PaceState
-from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
+from fanout.rules.gates import Cap, HasLimit, WarmUp, cap_of_day, local_date
+from reminders.window import local_day_bounds
 
 # Sent counts; in flight and unconfirmed count as sent. For many accounts and actions at once, each with the bounds of
 # its own day and the actions that its channel counts as this one (`day_of`).
@@ -59,12 +58,13 @@ def caps(account: Account, action: str) -> CapsByDay:
 
 def caps_by_day(account: Account, action: str, own: HasLimit | None) -> CapsByDay:
     """Return a function for the cap of any day, where the account's own limit has been read."""
-    warmup = WarmUp(account.warmup_started_on, account.warmup_days, account.warmup_floor)
+    return lambda day: cap_of_row(account.__dict__, action, own, day)
 
-    def on(day: date) -> Cap:
-        return cap_of_day(account.channel, action, own, settings.BOT_DAILY_LIMITS, warmup, day)
 
-    return on
+def cap_of_row(account: Mapping[str, Any], action: str, own: HasLimit | None, day: date) -> Cap:
+    """Return the cap of a day for the columns of an account."""
+    warmup = WarmUp(account["warmup_started_on"], account["warmup_days"], account["warmup_floor"])
+    return cap_of_day(account["channel"], action, own, settings.BOT_DAILY_LIMITS, warmup, day)
 
 
 def cap_on(account: Account, action: str, day: date) -> Cap:
@@ -89,47 +89,6 @@ def used_on(days: Sequence[Day]) -> dict[tuple[int, str], int]:
     with connection.cursor() as cursor:
         cursor.execute(USED_TODAY, as_arrays(days))
         return {(account_id, action): int(used) for account_id, action, used in cursor.fetchall()}
-
-
-# --- pace and hours ---------------------------------------------------------------------------------------
-
-
-Row = Mapping[str, Any]  # a row's columns
-
-
-def pace_settings(effective: Mapping[str, float]) -> PaceSettings:
-    return PaceSettings(
-        per_minute=effective["max_send_per_minute"],
-        burst=int(effective["send_burst"]),
-        min_gap=effective["min_gap_seconds"],
-        max_gap=effective["max_gap_seconds"],
-        batch_size=int(effective["batch_size"]),
-        batch_pause=effective["batch_pause_seconds"],
-    )
-
-
-def pace_state(lane: Row) -> PaceState:
-    return PaceState(lane["tat"], lane["next_send_at"], lane["batch_sent"], lane["slow_factor"])
-
-
-def part_jitter(effective: Mapping[str, float]) -> tuple[float, float]:
-    """Return the seconds between two parts of one target, at least and at most."""
-    return effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000
-
-
-def account_facts(account: Row) -> AccountFacts:
-    """Return the account as the gates see it, without a cap: that depends on the action."""
-    return AccountFacts(account["status"], account["status_reason"], account["status_until"], business_hours(account))
-
-
-#: the columns of an account that `business_hours` reads
-HOURS_COLUMNS = ("timezone", "hours_start", "hours_end", "send_days")
-
-
-def business_hours(account: Row) -> BusinessHours:
-    """Return the account's calendar. All questions about its hours are asked of this object."""
-    days = frozenset(account["send_days"] or EVERY_DAY)
-    return BusinessHours(account["timezone"], account["hours_start"], account["hours_end"], days)
 
 
 # --- the queue of follow-ups ------------------------------------------------------------------------------

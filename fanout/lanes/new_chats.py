@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts.addresses import KINDS, NEW_CHAT_KINDS, guess_kind, sql_list
-from accounts.models import Account
 from fanout.database import execute
 from fanout.lanes.wake import wake_lanes
 from fanout.models import KnownChat, LaneState, RunTarget
-from fanout.rules.new_chats import NO_HOLD, NewChatHold, NewChats, refused
-from reminders.window import local_day_bounds
+from fanout.rules.new_chats import NewChatHold, refused
 
 # The kinds of address where a first message counts as a new chat.
 COUNTED_KINDS = sql_list(NEW_CHAT_KINDS)
@@ -123,30 +121,6 @@ def budget_of(effective: Mapping[str, float]) -> int | None:
 def hold_row(account_id: int, hold: NewChatHold, at: datetime) -> tuple[Any, ...]:
     """Return the row that HOLD_NEW_CHATS takes for one account."""
     return account_id, hold.until, hold.why[:WHY_LENGTH], hold.refusals, at
-
-
-def new_chats_now(account: Account, now: datetime) -> NewChats:
-    """Return the account's new chats as stored; counted only where they have a budget."""
-    lane: LaneState | None = getattr(account, "lane", None)
-    return new_chats_of([account], {account.pk: lane} if lane else {}, now)[account.pk]
-
-
-def new_chats_of(accounts: Sequence[Account], lanes: Mapping[int, LaneState], now: datetime) -> dict[int, NewChats]:
-    """Return the new chats of many accounts, in one query."""
-    stored = {account.pk: _unused(account, lanes.get(account.pk), now) for account in accounts}
-    counted = [account for account in accounts if stored[account.pk].budget is not None]
-    if counted:
-        days = [local_day_bounds(account.timezone, now) for account in counted]
-        ids = [account.pk for account in counted]
-        for row in execute(BEGUN_TODAY, [ids, [start for start, _ in days], [end for _, end in days]]):
-            stored[row["account_id"]] = stored[row["account_id"]].begin(row["begun"])
-    return stored
-
-
-def _unused(account: Account, lane: LaneState | None, now: datetime) -> NewChats:
-    hold = hold_of(lane.__dict__) if lane else NO_HOLD
-    budget = budget_of({name: setting.value for name, setting in account.settings().items()})
-    return NewChats(hold, budget, day_ends_at=local_day_bounds(account.timezone, now)[1])
 
 
 def pending_new_chats(pairs: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:

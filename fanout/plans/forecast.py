@@ -197,7 +197,7 @@ def _noun_of(lanes: Sequence[LaneWork]) -> str:
 
 
 def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
-    pace = lane.account.pace
+    pace = lane.account.pace_settings
     if forecast.bound_by == DAILY_CAP.name:
         return f"at {lane.cap.on(local_date(lane.account.hours.timezone, now))} a day"
     if forecast.bound_by == "gap":
@@ -457,6 +457,7 @@ def _seconds_at_pace(run: Run, lanes: Sequence[AccountSnapshot]) -> float:
     parts = part_count(run)
     messages = (run.pending + run.sending) * parts
     each = [
-        slowest(snapshot.pace, parts, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1] for snapshot in lanes
+        slowest(snapshot.pace_settings, parts, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]
+        for snapshot in lanes
     ]
     return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0

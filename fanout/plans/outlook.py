@@ -284,7 +284,7 @@ def what_binds(share: LaneShare, now: datetime) -> str:
     period, last = share.mine.period, share.mine.last
     if period is None or last is None or (last >= period.ends and period.ended_by == BUSINESS_HOURS.name):
         return BUSINESS_HOURS.name
-    return slowest(account.pace, lane.parts, account.concurrency, account.latency, account.jitter)[0]
+    return slowest(account.pace_settings, lane.parts, account.concurrency, account.latency, account.jitter)[0]
 
 
 def _cap_stops(share: LaneShare, now: datetime) -> bool:

@@ -16,14 +16,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from accounts.channels.registry import channel
+from fanout.lanes.account_state import AccountState
 from fanout.rules.gates import BUSINESS_HOURS, DELIVERY_WINDOW, local_date
-from fanout.rules.new_chats import NO_LIMIT, NewChats
-from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
+from fanout.rules.pace import Bucket, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 # --- the account and its queue ---------------------------------------------------------------------------
 
-FRESH = PaceState()
 CapOn = Callable[[date], int | None]
 
 
@@ -87,25 +86,18 @@ class DailyCap(NamedTuple):
         return self.cap(day) if callable(self.cap) else self.cap
 
 
-@dataclass(frozen=True, slots=True)
-class AccountSnapshot:
-    """The account as planning sees it. `cap` and `used` belong to the action that was asked about."""
+@dataclass(slots=True, kw_only=True)
+class AccountSnapshot(AccountState):
+    """An account as planning sees it: the stored state with its caps and its queue. `cap` and `used` belong to the
+    action that was asked about."""
 
-    account_id: int
-    pace: PaceSettings
-    hours: BusinessHours
-    state: PaceState = FRESH
     cap: int | CapOn | None = None
     used: int = 0
     # The caps of further actions that its channel counts.
-    channel: str = ""
     others: Mapping[str, DailyCap] = field(default_factory=dict)
-    concurrency: int = 3
     latency: float = 0.2
-    jitter: tuple[float, float] = (0.2, 0.5)
     # Follow-ups left above which they wait longer between sends.
     pressed_above: int = 200
-    new_chats: NewChats = NO_LIMIT
     # Earlier runs, which the lane sends first.
     queued_before: tuple[Queued, ...] = ()
 
@@ -271,7 +263,7 @@ class ProjectedLane:
     """
 
     def __init__(self, account: AccountSnapshot, now: datetime, rng: random.Random) -> None:
-        self.bucket = Bucket(account.state, account.pace)
+        self.bucket = Bucket(account.pace, account.pace_settings)
         self.follow_ups = 0  # their targets that are left
         self.pressed_above = account.pressed_above
         self.gaps = rng

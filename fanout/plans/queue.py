@@ -19,12 +19,12 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.lanes import account_limits, new_chats
-from fanout.lanes.account_limits import business_hours, pace_settings, pace_state, part_jitter
+from fanout.lanes.account_state import count_new_chats
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
 from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Work
 from fanout.rules.gates import local_date
-from fanout.rules.pace import PaceState, held
+from fanout.rules.pace import held
 from reminders.models import Recipient, ReminderTarget
 from reminders.targets import count_kinds, shares
 from reminders.window import local_day_bounds
@@ -47,21 +47,27 @@ def account_snapshots(
     counted = {a.pk: channel(a.channel).counts(_of(action, a)) for a in accounts}
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
     limits = _caps(accounts, now)
-    chats = new_chats.new_chats_of(accounts, lanes, now)
-    queues = queues_of(ids, {pk for pk, one in chats.items() if one.limited(now)})
     latencies = measured_latencies(counted)
-    return {
-        a.pk: replace(
-            _snapshot(a, lanes.get(a.pk)),
+    snapshots = {
+        a.pk: AccountSnapshot.of(
+            a,
+            lanes.get(a.pk),
+            now,
             cap=limits[a.pk][counted[a.pk]].cap,
             used=limits[a.pk][counted[a.pk]].used,
             others={action: limit for action, limit in limits[a.pk].items() if action != counted[a.pk]},
             latency=latencies.get(a.pk, USUAL_LATENCY),
-            new_chats=chats[a.pk],
-            queued_before=tuple(queues.get(a.pk, ())),
+            pressed_above=account_limits.queue_limits().threshold,
         )
         for a in accounts
     }
+    count_new_chats(snapshots.values(), now)
+    queues = queues_of(ids, {pk for pk, snapshot in snapshots.items() if snapshot.new_chats.limited(now)})
+    for a in accounts:
+        snapshots[a.pk].queued_before = tuple(queues.get(a.pk, ()))
+        if a.status == Account.Status.SUSPENDED and a.status_until is not None:
+            snapshots[a.pk].pace = held(snapshots[a.pk].pace, a.status_until)
+    return snapshots
 
 
 class Senders(NamedTuple):
@@ -74,23 +80,6 @@ class Senders(NamedTuple):
 def read_senders(which: Q, now: datetime, action: str | Mapping[int, str] = "") -> Senders:
     accounts = Account.objects.filter(which).in_bulk()
     return Senders(accounts, account_snapshots(list(accounts.values()), now, action))
-
-
-def _snapshot(account: Account, lane: LaneState | None) -> AccountSnapshot:
-    effective = {name: setting.value for name, setting in account.settings().items()}
-    state = pace_state(lane.__dict__) if lane else PaceState()
-    if account.status == Account.Status.SUSPENDED and account.status_until is not None:
-        state = held(state, account.status_until)
-    return AccountSnapshot(
-        account_id=account.pk,
-        channel=account.channel,
-        pace=pace_settings(effective),
-        hours=business_hours(account.__dict__),
-        state=state,
-        concurrency=int(effective["group_concurrency"]),
-        jitter=part_jitter(effective),
-        pressed_above=account_limits.queue_limits().threshold,
-    )
 
 
 # --- caps -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, QuerySet
 
 from accounts.models import Account
-from fanout.lanes.account_limits import business_hours
+from fanout.lanes.account_state import calendar_of
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.plans.outlook import RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
@@ -85,7 +85,7 @@ class Firing:
     @property
     def _outside_hours(self) -> bool:
         account = self.account or self.reminder.account
-        return outside_hours(business_hours(account.__dict__), self.reminder.window, self.at)
+        return outside_hours(calendar_of(account.__dict__), self.reminder.window, self.at)
 
     def verdict(self, zone: str, now: datetime) -> str:
         """Return in words whether it fits, by the reader's clock."""

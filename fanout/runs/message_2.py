@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from fanout.database import Row, carry_out, execute
-from fanout.lanes.account_limits import HOURS_COLUMNS, business_hours
+from fanout.lanes.account_state import CALENDAR_COLUMNS, calendar_of
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
@@ -39,7 +39,7 @@ MESSAGE_1 = f"""
 SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coalesce(t.values, '{{}}') AS values,
        r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts,
        r.timezone, r.window_start_hour, r.window_end_hour, r.window_closes_at,
-       {", ".join(f"a.{column} AS account_{column}" for column in HOURS_COLUMNS)},
+       {", ".join(f"a.{column} AS account_{column}" for column in CALENDAR_COLUMNS)},
        m.id AS message_2, m.status AS message_2_status, m.window_closes_at AS message_2_closes_at,
        EXISTS (SELECT FROM fanout_runtarget o
                 WHERE o.recipient_id = ANY(%(people)s::bigint[]) AND o.run_id = m.id) AS had_message_2
@@ -83,7 +83,7 @@ def in_time(message_1: Row, replied_at: datetime) -> bool:
 
 def _opens(message_1: Row, now: datetime) -> datetime | None:
     """Return when the run's window and the account's hours are both open."""
-    hours = business_hours({column: message_1[f"account_{column}"] for column in HOURS_COLUMNS})
+    hours = calendar_of({column: message_1[f"account_{column}"] for column in CALENDAR_COLUMNS})
     return window_of(message_1).meets(hours, now)
 
 

@@ -15,15 +15,15 @@ from django.db.models.functions import Coalesce
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import account_limits
-from fanout.lanes.account_limits import account_facts, business_hours, pace_settings, pace_state
-from fanout.lanes.new_chats import new_chats_now, only_new_chats
-from fanout.models import Driver, PauseReason, Run, RunTarget
+from fanout.lanes.account_state import AccountState, account_facts, calendar_of, count_new_chats
+from fanout.lanes.new_chats import only_new_chats
+from fanout.models import Driver, LaneState, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
 from fanout.plans.forecast import behind, forecast_run
 from fanout.rules import gates, liveness
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait, goes_on_at, limit_in_the_way
 from fanout.rules.liveness import driver_is_alive
-from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
+from fanout.rules.new_chats import wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.runs import texts
 from reminders.moments import TimeWords
@@ -49,17 +49,13 @@ class Why:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class LaneNow:
-    """An account's lane as stored."""
+@dataclass(slots=True, kw_only=True)
+class LaneNow(AccountState):
+    """An account's lane as stored, with the facts that its gates are asked about for one action."""
 
     facts: AccountFacts
-    pace: PaceState
-    settings: PaceSettings
-    probing: bool
     driven: bool
     clock: TimeWords
-    new_chats: NewChats = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +135,10 @@ def _once_resumed(line: Why, auto_resume: bool) -> Why:
 
 def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     # From the stored state alone, so that asking again later names the same moment.
-    slot = max(next_slot(lane.pace, lane.settings, LONG_AGO), run.scheduled_for)
+    slot = max(next_slot(lane.pace, lane.pace_settings, LONG_AGO), run.scheduled_for)
     probe = ", a single trial message" if lane.probing else ""
     longer = f", 20–40 % longer: more than {run.queued_above} follow-ups are queued" if run.queued_above else ""
-    cause, when = f"{pace_in_words(lane.pace, lane.settings)}{longer}", lane.clock(slot, now, seconds=True)
+    cause, when = f"{pace_in_words(lane.pace, lane.pace_settings)}{longer}", lane.clock(slot, now, seconds=True)
     return Why(f"{cause}; next send {when}{probe}", slot, f"{cause}{probe}")
 
 
@@ -266,23 +262,18 @@ def _live_runs(account: Account) -> QuerySet[Run]:
 
 def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) -> LaneNow:
     """`action`: as the account's channel counts it."""
-    stored = getattr(account, "lane", None)
+    stored: LaneState | None = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
     cap = account_limits.cap_today(account, action, now).limit
-    return LaneNow(
-        facts=replace(
-            account_facts(account.__dict__),
-            cap=cap,
-            used=account_limits.used_today(account, action, now) if cap is not None else 0,
-            day_ends_at=local_day_bounds(account.timezone, now)[1],
-        ),
-        pace=pace_state(stored.__dict__) if stored else PaceState(),
-        settings=pace_settings({name: setting.value for name, setting in account.settings().items()}),
-        probing=bool(stored and stored.probing),
-        driven=driver_is_alive(beat_at, now),
-        clock=clock,
-        new_chats=new_chats_now(account, now),
+    facts = replace(
+        account_facts(account.__dict__),
+        cap=cap,
+        used=account_limits.used_today(account, action, now) if cap is not None else 0,
+        day_ends_at=local_day_bounds(account.timezone, now)[1],
     )
+    lane = LaneNow.of(account, stored, now, facts=facts, driven=driver_is_alive(beat_at, now), clock=clock)
+    count_new_chats([lane], now)
+    return lane
 
 
 def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
@@ -321,7 +312,7 @@ def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
 def _asleep(account: Account, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
     """Return the line of an account without a live run. A paused run may have a time at which it goes on by itself,
     within the account's hours."""
-    hours = business_hours(account.__dict__)
+    hours = calendar_of(account.__dict__)
     times = [run.window.meets(hours, run.resume_at) for run in paused if run.resume_at is not None]
     return _next("paused", min(filter(None, times), default=None), clock, now) if times else Why(NOTHING)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.lanes import new_chats
+from fanout.lanes.account_state import new_chats_now
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import controls, corrections
 from fanout.runs.why import why_account, why_run
@@ -258,7 +259,7 @@ def test_an_unconfirmed_message_counts_and_one_settled_as_delivered_is_known(sta
     corrections.settle(run, {doubted.pk}, True, stage.user, stage.now)
     assert KnownChat.objects.filter(account=account, address=doubted.address, begun_at=doubted.claimed_at).exists()
     account.refresh_from_db()
-    assert new_chats.new_chats_now(account, stage.now).begun == 2
+    assert new_chats_now(account, stage.now).begun == 2
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 from accounts.models import Account
 from fanout.database import execute
 from fanout.lanes import new_chats
-from fanout.lanes.new_chats import new_chats_now, only_new_chats
+from fanout.lanes.account_state import new_chats_now
+from fanout.lanes.new_chats import only_new_chats
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.new_chats import NewChatHold
 from reminders.models import Recipient
@@ -191,7 +192,7 @@ def test_which_chats_were_begun_today(begun_at: datetime | None, counted: int) -
     account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
     KnownChat.objects.create(account=account, address="+60123456789", begun_at=begun_at)
     KnownChat.objects.create(account=AccountFactory.create(), address="+60123456780", begun_at=NOW)
-    found = new_chats.new_chats_now(account, NOW)
+    found = new_chats_now(account, NOW)
     assert (found.budget, found.begun, found.day_ends_at) == (5, counted, MIDNIGHT + timedelta(days=1))
 
 
@@ -213,10 +214,10 @@ def test_targets_under_way_count_as_begun(fields: dict[str, Any], counted: int) 
     run = RunFactory.create(reminder__account=account, status="running")
     owe(run, "+60123456789", **{"status": "sending", "claimed_at": NOW} | fields)
     owe(run, "+60123456780", status="sending", claimed_at=NOW, account=AccountFactory.create())
-    assert new_chats.new_chats_now(account, NOW).begun == counted
+    assert new_chats_now(account, NOW).begun == counted
     known(run, "+60123456789")
     KnownChat.objects.update(begun_at=None)
-    assert new_chats.new_chats_now(account, NOW).begun == 0, "no new chat any more"
+    assert new_chats_now(account, NOW).begun == 0, "no new chat any more"
 
 
 def test_one_person_in_two_runs_is_one_chat() -> None:
@@ -225,7 +226,7 @@ def test_one_person_in_two_runs_is_one_chat() -> None:
     for _ in range(2):
         run = RunFactory.create(reminder__account=account, status="running")
         RunTargetFactory.create(run=run, recipient=person, status="unconfirmed", claimed_at=NOW)
-    assert new_chats.new_chats_now(account, NOW).begun == 1
+    assert new_chats_now(account, NOW).begun == 1
 
 
 def test_without_a_budget_nothing_is_counted_and_the_hold_is_told(django_assert_num_queries: Any) -> None:
@@ -234,7 +235,7 @@ def test_without_a_budget_nothing_is_counted_and_the_hold_is_told(django_assert_
     KnownChat.objects.create(account=account, address="+60123456789", begun_at=NOW)
     account = Account.objects.select_related("lane").get(pk=account.pk)
     with django_assert_num_queries(0):
-        found = new_chats.new_chats_now(account, NOW)
+        found = new_chats_now(account, NOW)
     assert (found.budget, found.begun) == (None, 0)
     assert found.hold == NewChatHold(NOW + HOUR, "refused", 2)
 

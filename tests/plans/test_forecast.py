@@ -63,7 +63,7 @@ NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 
 def ask(
     targets: int | Work,
-    pace: PaceSettings,
+    pace_settings: PaceSettings,
     *,
     window: Window = DAY,
     now: datetime = NOW,
@@ -71,7 +71,7 @@ def ask(
     **account: Any,
 ) -> Forecast:
     work = Work.of(targets) if isinstance(targets, int) else targets
-    plan = AccountSnapshot(0, pace, account.pop("hours", UTC_HOURS), **account)
+    plan = AccountSnapshot(0, pace_settings, account.pop("hours", UTC_HOURS), **account)
     return forecast_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
 
 
@@ -185,7 +185,7 @@ def test_parts_that_went_out_already_are_not_counted_again() -> None:
 
 def test_an_earlier_queue_and_a_stored_pace_come_first() -> None:
     state = PaceState(next_send_at=NOW + timedelta(minutes=10))
-    known = ask(60, PaceSettings(60, 1), state=state, queued_before=(Queued(Work.of(120), DAY, NOW),))
+    known = ask(60, PaceSettings(60, 1), pace=state, queued_before=(Queued(Work.of(120), DAY, NOW),))
     assert known.starts_at == NOW + timedelta(minutes=12)
 
 
@@ -491,7 +491,7 @@ PACE = PaceSettings(60, 1)
 
 
 def account(**fields: Any) -> AccountSnapshot:
-    stated: dict[str, Any] = {"account_id": 1, "pace": PACE, "hours": ALWAYS}
+    stated: dict[str, Any] = {"account_id": 1, "pace_settings": PACE, "hours": ALWAYS}
     return AccountSnapshot(**stated | fields)
 
 
@@ -519,7 +519,7 @@ def test_work_ends_with_the_slowest_lane_and_starts_with_the_first() -> None:
 
 
 def test_a_lane_without_work_says_nothing() -> None:
-    idle = LaneWork(account(pace=PaceSettings(1, 1)), (), "mailbox")
+    idle = LaneWork(account(pace_settings=PaceSettings(1, 1)), (), "mailbox")
     assert (idle.targets, idle.parts, idle.counted, idle.positions) == (0, 1, "", range(0))
     assert ask_lanes(idle, lane(3)).sentence == "3 groups at 60/min: done about 09:00; fits."
     assert ask_lanes(idle).sentence == "Nothing to send."
@@ -692,5 +692,5 @@ def test_days_of_new_chats(new: int, budget: int | None, days: float) -> None:
 def test_seconds_to_send(lanes: list[int], new: int, seconds: float) -> None:
     run = Run(pk=7, lanes=lanes, pending=20, sending=10, parts=[{}] * 2)
     chats = NewChats(budget=5)
-    plans = {n: account(account_id=n, pace=PaceSettings(60 * n, 1), new_chats=chats) for n in (1, 2)}
+    plans = {n: account(account_id=n, pace_settings=PaceSettings(60 * n, 1), new_chats=chats) for n in (1, 2)}
     assert seconds_to_send(run, plans, {(7, 1): new}) == pytest.approx(seconds)

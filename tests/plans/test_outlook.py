@@ -74,7 +74,7 @@ case = pytest.param
 
 
 def account(**fields: Any) -> AccountSnapshot:
-    stated: dict[str, Any] = {"account_id": 1, "pace": PACE, "hours": ALWAYS}
+    stated: dict[str, Any] = {"account_id": 1, "pace_settings": PACE, "hours": ALWAYS}
     return AccountSnapshot(**stated | fields)
 
 

@@ -51,11 +51,11 @@ def queued(targets: int, parts: int = 1, window: Window = ALL_DAY, starts: datet
 
 def test_a_stored_pace_is_kept_to() -> None:
     state = PaceState(next_send_at=NOW + timedelta(minutes=7))
-    assert moments(1, lane(state=state)) == [NOW + timedelta(minutes=7)]
+    assert moments(1, lane(pace=state)) == [NOW + timedelta(minutes=7)]
 
 
 def test_a_slow_down_is_taken_back_while_all_goes_well() -> None:
-    planned = moments(101, lane(pace=PaceSettings(30, 1), state=PaceState(slow_factor=1.5)))
+    planned = moments(101, lane(pace_settings=PaceSettings(30, 1), pace=PaceState(slow_factor=1.5)))
     # Fifty delays from 3 s down to 2.02 s, a hundredth of the factor less each time; then 2 s.
     assert planned[-1] - NOW == timedelta(seconds=sum(2 * (1.5 - 0.01 * n) for n in range(50)) + 50 * 2)
 
@@ -94,7 +94,7 @@ def test_two_windows_in_one_account_day_share_its_cap() -> None:
 
 
 def test_nothing_is_planned_at_or_after_the_end_of_the_window() -> None:
-    planned = moments(20_000, lane(pace=PaceSettings(40, 3)), Window("UTC", 6, 18))
+    planned = moments(20_000, lane(pace_settings=PaceSettings(40, 3)), Window("UTC", 6, 18))
     assert len(planned) == 20_000
     assert all(6 <= moment.hour < 18 for moment in planned)
 
@@ -135,7 +135,7 @@ def test_a_later_run_goes_out_while_an_earlier_one_may_not() -> None:
 
 
 def test_round_robin_over_the_chosen_accounts() -> None:
-    planned = list(plan([0, 1] * 3, [lane(7), lane(8, pace=PaceSettings(6, 1))], ALL_DAY, NOW))
+    planned = list(plan([0, 1] * 3, [lane(7), lane(8, pace_settings=PaceSettings(6, 1))], ALL_DAY, NOW))
     assert [target.account_id for target in planned] == [7, 8, 7, 8, 7, 8]
     assert [moment.second for account, moment, _ in planned if account == 8 and moment] == [0, 10, 20]
 
@@ -146,7 +146,7 @@ def test_an_unreachable_target_has_no_account() -> None:
 
 def test_follow_ups_wait_longer_while_many_are_left() -> None:
     """Three of five: above a threshold of two. A later message of the same target counts too, ordinary ones do not."""
-    account = replace(lane(pace=PaceSettings(60, 1)), concurrency=1, latency=0.0, pressed_above=2)
+    account = replace(lane(pace_settings=PaceSettings(60, 1)), concurrency=1, latency=0.0, pressed_above=2)
     moments = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW, follow_up=True)]
     waits = [(after - before).total_seconds() for before, after in pairwise(moments) if after and before]
     assert len(waits) == 4
@@ -157,7 +157,7 @@ def test_follow_ups_wait_longer_while_many_are_left() -> None:
 
 
 def test_same_seed_same_plan() -> None:
-    cold = [lane(n, pace=PaceSettings(0, 1, 300, 1_200)) for n in (1, 2)]
+    cold = [lane(n, pace_settings=PaceSettings(0, 1, 300, 1_200)) for n in (1, 2)]
     one, again, other = (list(plan([0, 1] * 20, cold, ALL_DAY, NOW, seed=seed)) for seed in (5, 5, 6))
     assert one == again
     assert one != other

@@ -51,7 +51,7 @@ def queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
 
 def test_defaults_of_a_snapshot() -> None:
     plain = AccountSnapshot(1, PACE, ALWAYS)
-    assert (plain.state, plain.cap, plain.used, plain.others) == (PaceState(), None, 0, {})
+    assert (plain.pace, plain.cap, plain.used, plain.others) == (PaceState(), None, 0, {})
     assert (plain.concurrency, plain.latency, plain.jitter, plain.pressed_above) == (3, 0.2, (0.2, 0.5), 200)
     assert (plain.caps, plain.queued_before) == ({"": DailyCap(None, 0)}, ())
     assert (DailyCap(), Copied(2)) == ((None, 0), (2, 0))

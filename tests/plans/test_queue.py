@@ -254,7 +254,7 @@ def test_how_many_new_chats_an_account_begins(new: int, persons: int, senders: i
 )
 def test_a_suspended_account_sends_when_it_is_over(account: dict[str, Any], held: bool) -> None:
     plan = queue.account_snapshot(AccountFactory.create(**account), NOW)
-    assert (plan.state.next_send_at == NOW + HOUR) is held
+    assert (plan.pace.next_send_at == NOW + HOUR) is held
 
 
 def test_a_run_that_is_being_prepared_owes_what_was_not_copied_yet() -> None:

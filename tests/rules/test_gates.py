@@ -47,7 +47,7 @@ from fanout.rules.gates import (
     reason_recorded,
     suspension_over,
 )
-from fanout.rules.pace import PaceSettings, PaceState
+from fanout.rules.pace import PaceSettings
 from fanout.runs import texts
 from fanout.runs.why import LaneNow, RunNow, Why, explain
 from reminders.moments import TimeWords
@@ -236,7 +236,7 @@ def test_a_stopped_run_goes_on_when_every_limit_is_over(limit: LaneLimit) -> Non
 @EVERY_LIMIT
 def test_the_why_line_names_every_limit(limit: LaneLimit) -> None:
     closed = SURFACES[limit]
-    lane = LaneNow(closed.facts, PaceState(), PaceSettings(60), probing=False, driven=True, clock=TimeWords("UTC"))
+    lane = LaneNow(1, PaceSettings(60), closed.facts.hours, facts=closed.facts, driven=True, clock=TimeWords("UTC"))
     line = explain(lane, RunNow(closed.run, closed.window, NOON, auto_resume=True), NOON)
     assert line == Why(f"{closed.why}; next send {closed.until:%H:%M} (UTC)", closed.until)
 

@@ -37,7 +37,7 @@ def at(text: str) -> datetime:
 NOW = at("2026-01-05T16:00")  # Monday, 11:00 in New York
 TUESDAY_NINE = at("2026-01-06T14:00")
 ACTIVE = AccountFacts("active", "", None, OFFICE, day_ends_at=at("2026-01-06T05:00"))
-LANE = LaneNow(ACTIVE, PaceState(), PaceSettings(40), probing=False, driven=True, clock=TimeWords(NEW_YORK))
+LANE = LaneNow(1, PaceSettings(40), ACTIVE.hours, facts=ACTIVE, driven=True, clock=TimeWords(NEW_YORK))
 RUN = RunNow(
     RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")), Window(NEW_YORK, 6, 18), at("2026-01-05T15:00"), True
 )
@@ -170,7 +170,7 @@ def paced(**fields: Any) -> LaneNow:
             id="slowed-down",
         ),
         case(
-            replace(paced(next_send_at=at("2026-01-05T16:12")), settings=PaceSettings(40, 3, 300, 1_200)),
+            replace(paced(next_send_at=at("2026-01-05T16:12")), pace_settings=PaceSettings(40, 3, 300, 1_200)),
             RUN,
             "gap of 300–1200 s; next send 11:12:00 (America/New_York)",
             at("2026-01-05T16:12"),
@@ -179,7 +179,7 @@ def paced(**fields: Any) -> LaneNow:
         case(
             replace(
                 paced(next_send_at=at("2026-01-05T16:00:30")),
-                settings=PaceSettings(20, 1, batch_size=75, batch_pause=30),
+                pace_settings=PaceSettings(20, 1, batch_size=75, batch_pause=30),
             ),
             RUN,
             "pause of 30 s after 75 messages; next send 11:00:30 (America/New_York)",
