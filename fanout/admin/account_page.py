@@ -24,9 +24,10 @@ from fanout.admin.account_form import SETTING
 from fanout.admin.run_status import my_zone, why_account
 from fanout.admin.widgets import Chart, bar_chart, timeline_chart
 from fanout.lanes import account_limits, tuning
-from fanout.lanes.account_state import new_chats_now
+from fanout.lanes.account_state import AccountState, count_new_chats
 from fanout.models import Activity, Run
 from fanout.rules.gates import Cap, local_date
+from fanout.rules.outcomes import timeouts_in_words
 from fanout.runs.message_2 import listed
 
 EVENTS_SHOWN = 20
@@ -36,6 +37,8 @@ RUNS_SHOWN = 8
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     # Including runs that other accounts began. A shared account also sends for people who do not share theirs.
     sends = listed(access.visible(user, Run.objects.filter(lanes__contains=[account.pk])))
+    state = AccountState.of(account, getattr(account, "lane", None), now)
+    count_new_chats([state], now)
     return {
         "now": now,
         "account": account,
@@ -44,7 +47,8 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "why": why_account(account, now),
         "next_step": next_step(account),
         "caps": caps_today(account, now),
-        "new_chats": new_chats_now(account, now) if channel(account.channel).begins_chats else None,
+        "new_chats": state.new_chats if channel(account.channel).begins_chats else None,
+        "timeouts": timeouts_in_words(state.timeouts),
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],

@@ -1,13 +1,11 @@
-"""End or pause a run, stop an account, and settle what a crash left behind.
+"""End or pause a run, and stop an account.
 
 The transitions are those of `fanout.runs.transitions` and `fanout.lanes.status`, carried out on the connection that
-claims. A crash leaves targets in flight, lanes without a holder, drivers that hold locks but do not beat, and lanes
-that kill their driver again and again.
+claims.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -27,11 +25,6 @@ from fanout.models.run import PauseReason
 from fanout.rules.gates import Close, Wait, reason_recorded
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
-
-log = logging.getLogger("crier.rescue")
-
-SUSPECT_AFTER = 2  # crashes in a row without a delivery
-SUSPEND_AFTER = 5
 
 
 async def carry_out(ledger: Ledger, steps: Steps[Returned]) -> Returned:

@@ -40,6 +40,7 @@ class LaneWrite:
     at: datetime
     claimed_at: datetime | None = None
     delivered: bool = False
+    timeouts: int = 0
 
 
 @dataclass(slots=True)
@@ -295,6 +296,7 @@ def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
         lane.claimed_at,
         lane.at,
         lane.delivered,
+        lane.timeouts,
     )
 
 
@@ -469,11 +471,11 @@ UPDATE fanout_lanestate l
        next_send_at = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.next_send_at, p.next_send_at) ELSE p.next_send_at END,
        sample = p.sample, sample_run = p.sample_run, probing = p.probing OR {UNKNOWN_BREAK},
        last_claim_at = coalesce(p.claimed_at, l.last_claim_at), progress_at = p.at,
-       crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END
+       crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END, timeouts = p.timeouts
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
-              %s::text[], %s::bigint[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[])
+              %s::text[], %s::bigint[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[], %s::int[])
     AS p(account_id, epoch, tat, next_send_at, batch_sent, slow_factor, sample, sample_run, probing, claimed_at, at,
-         delivered)
+         delivered, timeouts)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch
 """
 

@@ -28,7 +28,7 @@ from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.new_chats import NewChats, may_begin, refused, wait_for_new_chats, went_through
-from fanout.rules.outcomes import Consequence, consequence
+from fanout.rules.outcomes import Consequence, after_timeout, consequence, timed_out
 from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
 
@@ -38,6 +38,8 @@ SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop b
 STORE_AGAIN_AFTER = timedelta(seconds=1)  # a lane whose skips the database did not take looks again
 STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
+
+MOST_TIMEOUTS = 30_000  # counted: the column is small
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
@@ -131,12 +133,13 @@ class Dispatcher:
             return True
         began = self.clock.monotonic()
         failure = await self.uploads.upload(missing)
-        self.ledger.spent(run.id, "media", self.clock.monotonic() - began)
+        took = self.clock.monotonic() - began
+        self.ledger.spent(run.id, "media", took)
         if failure is not None:
-            await self._upload_failed(run, missing.filename, failure)
+            await self._upload_failed(run, missing.filename, failure, took)
         return False
 
-    async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
+    async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent, took: float) -> None:
         """Act on a failed upload without touching the recipients: change the account, hold the lane or close the
         run."""
         now = self.clock.now()
@@ -150,6 +153,8 @@ class Dispatcher:
             repeatable=False,
             now=now,
         )
+        if timed_out(why, took):
+            verdict = self.learning.timed_out(verdict, now)
         if verdict.account is not None:
             await self._change_account(verdict, now)
         elif verdict.retry_at is not None:
@@ -296,6 +301,8 @@ class Dispatcher:
         target.attempts += 1
         self.learning.judge_by(run)
         verdict = self._verdict(outcome, target.attempts, now)
+        if timed_out(outcome, latency):
+            verdict = self.learning.timed_out(verdict, now)
         next_part_at = self._next_part_at(run, target, now) if isinstance(outcome, Sent) else None
         result = result_of(run, target, part, claim, outcome, verdict, latency, next_part_at, now)
         self.learning.learn(run, verdict)
@@ -549,7 +556,7 @@ class Learning:
         self.account = account
         self.samples: dict[int, str] = {}  # of runs other than the one judged now
         self.recent = account.sample  # of the lane, across runs
-        self.unstored = False  # the sample has grown since it was last handed to the ledger
+        self.unstored = False  # the sample or the timeouts have grown since they were last handed to the ledger
         self.held: Wait | None = None  # a provider asked for a break
         self.cleared = False  # has delivered since it was taken
 
@@ -574,6 +581,8 @@ class Learning:
     def learn(self, run: LaneRun, verdict: Consequence) -> None:
         """Add an outcome to the sample and adapt the lane's pace."""
         account = self.account
+        if verdict.letter == breaker.SENT:
+            account.timeouts = 0
         if verdict.letter is not None:
             if account.on_trial and verdict.letter == breaker.SENT:
                 account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id  # passed
@@ -587,11 +596,21 @@ class Learning:
         if verdict.hold_until is not None:
             self.hold(verdict, verdict.hold_until)
 
+    def timed_out(self, verdict: Consequence, now: datetime) -> Consequence:
+        """Return the consequence of a call that had no answer in time, with a break that is longer each time. While
+        others get through there is none. Calls that were under way together count as one."""
+        if self.recent.endswith(breaker.SENT):
+            return verdict
+        if self.held is None or self.held.until <= now:
+            self.account.timeouts = min(self.account.timeouts + 1, MOST_TIMEOUTS)
+            self.unstored = True
+        return after_timeout(verdict, self.account.timeouts, now)
+
     def hold(self, verdict: Consequence, until: datetime) -> None:
         """Hold the lane for a break that the provider asked for."""
         self.account.pace = held(self.account.pace, until)
         self.account.probing = True  # one message at a time until one goes through, also for later drivers
-        self.held = Wait(until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
+        self.held = Wait(until, verdict.hold_why or f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
 
     def probe_or_trip(self, letter: str) -> Close | None:
         """End the probing after a delivery. After a failure, return why the run must pause: too many failed, or it was
@@ -629,5 +648,12 @@ class Learning:
         self.unstored = False
         account = self.account
         return LaneWrite(
-            account.config.id, account.epoch, account.pace, account.sample, account.sample_run, account.probing, now
+            account.account_id,
+            account.epoch,
+            account.pace,
+            account.sample,
+            account.sample_run,
+            account.probing,
+            now,
+            timeouts=account.timeouts,
         )

@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -135,6 +136,8 @@ class Driver:
         self.stopping = False
         self.ticks = 0
         self.share = 0
+        self.crowded = False  # lanes that are due found no place
+        self.waiting: dict[int, int] = {}  # how many did not, by owner
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
@@ -390,9 +393,27 @@ class Driver:
         live = {"now": now, "silent_after": self.options.silent_after, "successor_within": SUCCESSOR_WITHIN}
         (all_lanes,) = await self._beating(self.ledger.read(holding.SHARE, live | {"now": now + AHEAD}))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
+        await self._share_places(now)
         if self._takes_lanes():
             lanes = live | {"limit": self._room(), "token": self.identity.token}
             await self._take_due(await self._beating(self.ledger.read(holding.ORPHANED_LANES, lanes)), now)
+
+    async def _share_places(self, now: datetime) -> None:
+        """Note who waits for a place while they are scarce, and end lanes of owners that have more than their share
+        where others have less: those with a slow provider first. A call under way ends within its limit."""
+        rows = []
+        if self.crowded or not self._room():
+            rows = await self._beating(self.ledger.read(holding.WAITING_OWNERS, {"now": now}))
+        self.waiting = {row["owner_id"]: row["lanes"] for row in rows}
+        self.crowded = bool(rows)
+        if self._room() or not self._takes_lanes():
+            return
+        lanes = sorted((lane for lane in self.lanes.values() if not lane.stopping), key=_fast)
+        held, ending = Counter(lane.account.owner_id for lane in lanes), len(self.lanes) - len(lanes)
+        freed = holding.places_to_free(held, self.waiting, self.options.capacity, ending)
+        for owner, places in freed.items():
+            for lane in [lane for lane in lanes if lane.account.owner_id == owner][:places]:
+                lane.stop()
 
     async def _notice(self) -> None:
         """Have lanes reload whose account or runs changed; stop those that another driver has taken."""
@@ -421,7 +442,17 @@ class Driver:
         if self._room() and self._takes_lanes():
             soon = {"now": now + AHEAD, "limit": self._room()}
             lanes = await self._beating(self.ledger.read(holding.DUE_LANES, soon))
+            if sum(row["due_at"] <= now for row in lanes) >= self._room():
+                self.crowded = True
+                if len(self.waiting) > 1:
+                    lanes = await self._due_in_turn(now)
             await self._take_due(self._within_room(lanes, now), now)
+
+    async def _due_in_turn(self, now: datetime) -> list[Row]:
+        """Return the lanes that are due, those first whose owner has the fewest places."""
+        held = Counter(lane.account.owner_id for lane in self.lanes.values())
+        asked = {"now": now, "limit": self._room(), "owners": [*held], "held": [*held.values()]}
+        return await self._beating(self.ledger.read(holding.DUE_LANES_IN_TURN, asked))
 
     def _within_room(self, lanes: list[Row], now: datetime) -> list[Row]:
         due = sum(row["due_at"] <= now for row in lanes)
@@ -600,6 +631,10 @@ class Driver:
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:
             del self.lanes[lane.account_id]
+
+
+def _fast(lane: Lane) -> bool:
+    return not lane.dispatcher.slow()
 
 
 def _refused(error: Exception) -> str:

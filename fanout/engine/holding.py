@@ -8,6 +8,7 @@ their driver again and again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -35,6 +36,25 @@ SLOT_LOCKS = 0x435253  # "CRS"
 DUE_LANES = """
 SELECT account_id, crashes, due_at FROM fanout_lanestate
  WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
+"""
+
+# Once a second while every place of a driver is taken, or was: how many lanes of each owner wait for one.
+WAITING_OWNERS = """
+SELECT a.owner_id, count(*) AS lanes FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+ WHERE l.due_at <= %(now)s AND l.holder = '' GROUP BY a.owner_id
+"""
+
+# DUE_LANES where several owners wait for too few places: first those whose owner has the fewest, counting the places
+# that it holds already (`owners`, `held`).
+DUE_LANES_IN_TURN = """
+SELECT account_id, crashes, due_at
+  FROM (SELECT l.account_id, l.crashes, l.due_at,
+               row_number() OVER (PARTITION BY a.owner_id ORDER BY l.due_at, l.account_id)
+               + coalesce((SELECT h.held FROM unnest(%(owners)s::bigint[], %(held)s::int[]) AS h(owner, held)
+                            WHERE h.owner = a.owner_id), 0) AS place
+          FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+         WHERE l.due_at <= %(now)s AND l.holder = '') AS waiting
+ ORDER BY place, due_at, account_id LIMIT %(limit)s
 """
 
 # Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it. Beats are
@@ -103,6 +123,23 @@ SELECT l.account_id, l.poke, l.epoch
   JOIN fanout_lanestate l ON l.account_id = mine.account_id
  WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
 """
+
+
+def places_to_free(
+    held: Mapping[int, int], waiting: Mapping[int, int], capacity: int, ending: int = 0
+) -> dict[int, int]:
+    """Return how many lanes of each owner should end, so that owners who have less than their share of the places get
+    theirs: equal shares for all that hold places or wait for one. `held`, `waiting`: lanes by owner; `ending`: lanes
+    that free their places anyway."""
+    share = max(1, capacity // max(1, len(held.keys() | waiting.keys())))
+    wanted = sum(min(lanes, max(0, share - held.get(owner, 0))) for owner, lanes in waiting.items()) - ending
+    freed: dict[int, int] = {}
+    for owner in sorted(held, key=lambda owner: (-held[owner], owner)):
+        if wanted > 0 and held[owner] > share:
+            freed[owner] = min(wanted, held[owner] - share)
+            wanted -= freed[owner]
+    return freed
+
 
 # --- drivers --------------------------------------------------------------------------------------------
 

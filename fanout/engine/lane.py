@@ -184,6 +184,7 @@ class Lane:
             sample=ours.sample,
             sample_run=ours.sample_run,
             epoch=ours.epoch,
+            timeouts=ours.timeouts,
             probing=fresh.account.probing or ours.probing,
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )

@@ -101,6 +101,7 @@ class LaneAccount(AccountState):
     """An account as its lane drives it: the stored state, changed by every claim and outcome."""
 
     config: AccountConfig
+    owner_id: int
     # Per action, because each has a cap of its own.
     facts: dict[str, AccountFacts]
     epoch: int
@@ -243,6 +244,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         row,
         now,
         config=config_of(row, 1, unsubscribe_url, link_url),
+        owner_id=row["owner_id"],
         facts={},
         epoch=row["epoch"],
         poke=row["poke"],

@@ -38,6 +38,8 @@ class AccountState:
     jitter: tuple[float, float] = (0.2, 0.5)
     # The next message is a single trial.
     probing: bool = False
+    # Calls in a row that the provider did not answer in time.
+    timeouts: int = 0
     # Without those begun today: see `count_new_chats`.
     new_chats: NewChats = NO_LIMIT
 
@@ -59,6 +61,7 @@ class AccountState:
             "concurrency": int(effective["group_concurrency"]),
             "jitter": (effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000),
             "probing": lane is not None and lane["probing"],
+            "timeouts": lane["timeouts"] if lane is not None else 0,
             "new_chats": NewChats(hold, budget_of(effective), day_ends_at=day_ends_at),
         }
         return cls(**state | more)

@@ -24,7 +24,7 @@ from accounts.presets import Preset
 from accounts.signin import SignIn
 from fanout.lanes import tuning
 from fanout.lanes.wake import wake_lanes
-from fanout.models import Event
+from fanout.models import Event, LaneState
 from fanout.models.trail import note
 
 NOT_PAIRED = "not paired yet: open “Pair” on the account's page"
@@ -86,6 +86,7 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         _require_new_credentials(change, moved, columns["credentials"])
         if moved or _credentials(change.account) != columns["credentials"]:
             mark_untested(change.account, now)
+            forget_timeouts(account.pk)
         _save(change, columns)
         change.tuned = tuning.changes_between(before, tuning.snapshot(change.account, now))
         _note(change, user, now)
@@ -221,6 +222,15 @@ def note_test(account: Account, result: SignIn, user: Any, asked_at: datetime) -
     )
     if result.ok:
         Account.objects.filter(pk=account.pk, untested_since__lte=asked_at).update(untested_since=None)
+        if forget_timeouts(account.pk):
+            wake_lanes([account.pk], asked_at)
+
+
+def forget_timeouts(account_id: int) -> bool:
+    """End the break of an account whose provider did not answer: its server or its credentials were changed, or a test
+    went well. Returns whether there was one."""
+    lanes = LaneState.objects.filter(account=account_id, timeouts__gt=0)
+    return bool(lanes.update(timeouts=0, next_send_at=None))
 
 
 def sign_in_result(account: Account, result: SignIn) -> str:

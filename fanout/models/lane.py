@@ -34,6 +34,9 @@ class LaneState(models.Model):
     # Half-open: the next claim is a single probe. While no run is judged (`sample_run`), it must go through.
     probing = models.BooleanField(default=False)
 
+    # Calls in a row that the provider did not answer in time: after each the lane waits longer (fanout.rules.outcomes).
+    timeouts = models.PositiveSmallIntegerField(default=0, db_default=0)
+
     # New chats are held back until this moment, because the provider refused one; and how many it refused in a row.
     new_chats_after = models.DateTimeField(null=True, blank=True)
     new_chats_why = models.CharField(max_length=300, blank=True, default="", db_default="")

@@ -16,6 +16,9 @@ OFFLINE_HOLD = 20.0  # a gateway whose device is offline
 NETWORK_HOLD_MAX = 60.0
 NEW_CHAT_HOLD = 3600.0
 LONGEST_HOLD = 86_400.0  # even if a provider asks for more: operators must see an end of it
+#: A call that takes longer and ends without an answer has kept a place of its driver for nothing.
+TIMED_OUT_AFTER = 5.0
+TIMEOUT_HOLD, LONGEST_TIMEOUT_HOLD = 15.0, 600.0  # seconds after the first timeout, doubled after each; and at most
 SHORTEST_BAN = 600.0  # clocks differ: a ban that is over by ours may last by the provider's
 
 #: a channel's own delays before each retry; empty: doubling from the account's base
@@ -49,6 +52,7 @@ class Consequence:
     retry_at: datetime | None = None
     spends_attempt: bool = True
     hold_until: datetime | None = None
+    hold_why: str = ""  # for operators; empty: the kind and the error
     slow: bool = False
     suppress: bool = False
     account: AccountChange | None = None
@@ -129,6 +133,30 @@ def _asked(outcome: NotSent) -> float:
 def ban_end(until: datetime | None, now: datetime) -> datetime | None:
     """Return when a temporary ban may be over. None: an operator decides."""
     return max(until, now + timedelta(seconds=SHORTEST_BAN)) if until is not None else None
+
+
+def timed_out(outcome: Outcome, seconds: float) -> bool:
+    """Return whether a call of so many seconds ended without the provider's answer."""
+    unanswered = isinstance(outcome, Unknown) or (
+        isinstance(outcome, NotSent) and outcome.kind in (Kind.NETWORK, Kind.UNAVAILABLE)
+    )
+    return unanswered and seconds >= TIMED_OUT_AFTER
+
+
+def after_timeout(verdict: Consequence, timeouts: int, now: datetime) -> Consequence:
+    """Return the consequence of a call that timed out, with the break of the lane that follows from it. `timeouts`:
+    how many have, in a row. The lane gives its place to others meanwhile."""
+    seconds = min(TIMEOUT_HOLD * 2 ** min(timeouts - 1, 10), LONGEST_TIMEOUT_HOLD)
+    until = now + timedelta(seconds=seconds)
+    return replace(verdict, hold_until=max(until, verdict.hold_until or until), hold_why=timeouts_in_words(timeouts))
+
+
+def timeouts_in_words(timeouts: int) -> str:
+    """Return why the lane takes a break; empty: nothing timed out."""
+    if not timeouts:
+        return ""
+    times = "" if timeouts == 1 else f" {timeouts} times in a row"
+    return f"the provider did not answer in time{times}; each time the account waits longer before it tries again"
 
 
 def _retry_or_fail(outcome: NotSent, retries: Delays, attempts: int, base: float, now: datetime) -> Consequence:

@@ -24,6 +24,7 @@ from fanout.rules import gates, liveness
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait, goes_on_at, limit_in_the_way
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.new_chats import wait_for_new_chats
+from fanout.rules.outcomes import timeouts_in_words
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.runs import texts
 from reminders.moments import TimeWords
@@ -138,7 +139,8 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     slot = max(next_slot(lane.pace, lane.pace_settings, LONG_AGO), run.scheduled_for)
     probe = ", a single trial message" if lane.probing else ""
     longer = f", 20–40 % longer: more than {run.queued_above} follow-ups are queued" if run.queued_above else ""
-    cause, when = f"{pace_in_words(lane.pace, lane.pace_settings)}{longer}", lane.clock(slot, now, seconds=True)
+    pace = timeouts_in_words(lane.timeouts) or pace_in_words(lane.pace, lane.pace_settings)
+    cause, when = f"{pace}{longer}", lane.clock(slot, now, seconds=True)
     return Why(f"{cause}; next send {when}{probe}", slot, f"{cause}{probe}")
 
 

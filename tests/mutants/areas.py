@@ -28,7 +28,7 @@ AREAS: dict[str, Area] = {
         ("fanout/engine/commit.py", "fanout/engine/holding.py", "fanout/engine/loading.py"),
         (
             *STATEMENTS,
-            "tests/engine/test_holders.py",
+            "tests/engine/test_holding.py",
             "tests/engine/test_new_chats.py",
             "tests/engine/test_lane.py",
         ),

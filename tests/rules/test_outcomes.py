@@ -9,7 +9,16 @@ import pytest
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
 from accounts.channels.mail import MAIL
-from fanout.rules.outcomes import AccountChange, Consequence, ban_end, consequence, retry_delay
+from fanout.rules.outcomes import (
+    AccountChange,
+    Consequence,
+    after_timeout,
+    ban_end,
+    consequence,
+    retry_delay,
+    timed_out,
+    timeouts_in_words,
+)
 
 NOW = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC)
 BAN_ENDS = NOW + timedelta(hours=6)
@@ -259,3 +268,38 @@ def test_an_unreachable_provider_is_noted_in_the_sample() -> None:
     assert told == Consequence(
         "pending", "n", after(10), spends_attempt=False, hold_until=after(10), kind="network", error="reset"
     )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "expected"),
+    [
+        case(Unknown("no answer"), 5, True, id="no-answer"),
+        case(Unknown("reset"), 4.9, False, id="broken-off-at-once"),
+        case(NotSent(Kind.NETWORK), 11, True, id="never-connected"),
+        case(NotSent(Kind.UNAVAILABLE), 40, True, id="an-upload-without-an-end"),
+        case(NotSent(Kind.SOFT_BOUNCE), 11, False, id="a-slow-answer"),
+        case(Sent("id"), 11, False, id="a-slow-delivery"),
+    ],
+)
+def test_a_call_times_out_that_has_no_answer_for_long(outcome: Outcome, seconds: float, expected: bool) -> None:
+    assert timed_out(outcome, seconds) is expected
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "seconds"), [(1, 15), (2, 30), (3, 60), (6, 480), (7, 600), (8, 600), (30_000, 600)]
+)
+def test_the_break_after_a_timeout_doubles_up_to_ten_minutes(timeouts: int, seconds: float) -> None:
+    verdict = after_timeout(judge(Unknown("no answer")), timeouts, NOW)
+    assert (verdict.status, verdict.hold_until) == ("unconfirmed", after(seconds))
+    assert verdict.hold_why == timeouts_in_words(timeouts) != ""
+
+
+def test_a_longer_break_of_the_provider_is_not_shortened() -> None:
+    held = judge(NotSent(Kind.UNAVAILABLE, retry_after=99))
+    assert after_timeout(held, 1, NOW).hold_until == after(99)
+
+
+def test_the_sentence_about_timeouts() -> None:
+    assert timeouts_in_words(0) == ""
+    assert timeouts_in_words(1).startswith("the provider did not answer in time; each time")
+    assert timeouts_in_words(3).startswith("the provider did not answer in time 3 times in a row; each time")

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
@@ -16,7 +17,7 @@ from fanout.engine import holding, ledger
 from fanout.engine.connection import Row
 from fanout.models import Driver
 from tests.engine.ledgers import EPOCH, NOW, ledger_in_test, with_ledger
-from tests.factories import DriverFactory, LaneStateFactory
+from tests.factories import DriverFactory, LaneStateFactory, UserFactory
 
 __all__ = ["ledger_in_test"]
 pytestmark = pytest.mark.usefixtures("ledger_in_test")
@@ -159,3 +160,48 @@ def test_a_beat_is_the_drivers_own() -> None:
     mine.refresh_from_db()
     other.refresh_from_db()
     assert (mine.lanes, mine.ended_at is None, other.ended_at) == (0, False, None)
+
+
+# --- places among owners ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "waiting", "ending", "freed"),
+    [
+        case({1: 8}, {1: 30}, 0, {}, id="one-owner-has-all-there-is"),
+        case({1: 8}, {1: 30, 2: 1}, 0, {1: 1}, id="a-second-one-wants-one"),
+        case({1: 8}, {2: 30}, 0, {1: 4}, id="never-more-than-its-share"),
+        case({1: 8}, {2: 30}, 3, {1: 1}, id="some-are-ending"),
+        case({1: 4, 2: 4}, {1: 9, 2: 9}, 0, {}, id="fair-already"),
+        case({1: 6, 2: 2}, {3: 5}, 0, {1: 2}, id="from-the-one-with-the-most"),
+        case({1: 4, 2: 4}, {3: 5}, 0, {1: 2}, id="of-two-alike-from-the-first"),
+        case(dict.fromkeys(range(8), 1), {9: 1}, 0, {}, id="more-owners-than-places-take-turns"),
+        case({}, {1: 1}, 0, {}, id="nothing-held"),
+    ],
+)
+def test_places_are_freed_for_owners_with_less_than_their_share(
+    held: dict[int, int], waiting: dict[int, int], ending: int, freed: dict[int, int]
+) -> None:
+    assert holding.places_to_free(held, waiting, 8, ending) == freed
+
+
+def test_the_owner_with_the_fewest_places_comes_first() -> None:
+    many, few = UserFactory.create(), UserFactory.create()
+    theirs = [lane_of(many, NOW - n * SECOND) for n in (5, 4, 3)]
+    late = [lane_of(few, NOW - n * SECOND) for n in (1, 0)]
+    lane_of(few, NOW + SECOND)
+    lane_of(few, NOW - 9 * SECOND, holder="another driver")
+
+    def in_turn(limit: int, **places: Any) -> list[int]:
+        asked = {"now": NOW, "limit": limit, "owners": [], "held": []} | places
+        return [row["account_id"] for row in read(holding.DUE_LANES_IN_TURN, asked)]
+
+    assert in_turn(9) == [theirs[0], late[0], theirs[1], late[1], theirs[2]]
+    assert in_turn(2, owners=[many.pk], held=[1]) == [late[0], theirs[0]]
+    waiting = {row["owner_id"]: row["lanes"] for row in read(holding.WAITING_OWNERS, {"now": NOW})}
+    assert waiting == {many.pk: 3, few.pk: 2}
+
+
+def lane_of(owner: User, due_at: datetime, holder: str = "") -> int:
+    account: int = LaneStateFactory.create(account__owner=owner, holder=holder, due_at=due_at).account_id
+    return account

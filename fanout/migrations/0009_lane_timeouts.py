@@ -1,0 +1,16 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('fanout', '0004_pause_reason_account_hours'),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name='lanestate',
+            name='timeouts',
+            field=models.PositiveSmallIntegerField(db_default=0, default=0),
+        ),
+    ]
