@@ -45,6 +45,16 @@ def test_the_window_closes_on_the_rest():
     assert "Delivery window closed at 18:00 (Asia/Kuala_Lumpur)" in found["error_summary"]
 
 
+@pytest.mark.parametrize(
+    ("day", "minutes"), [("2026-10-25", 120), ("2026-03-29", 0), ("2026-03-30", 60)], ids=["back", "forward", "usual"]
+)
+def test_a_window_over_a_change_of_clocks_has_its_real_length(day, minutes):
+    # The hour from 02:00 to 03:00 exists twice, never, or once.
+    words = ["--window", "2-3", "--at", f"{day}T01:59:59", "--tz", "Europe/Berlin", "--rate", "1"]
+    found = data("simulate", "--groups", "200", *words, "--set", "send_burst=1")
+    assert minutes - 1 <= found["sent"] <= minutes + 1
+
+
 def test_a_file_is_uploaded_once():
     found = data("simulate", "--groups", "20", "--parts", "text,image", "--image-mb", "5", "--set", "send_burst=20")
     assert (found["uploads"], found["bytes_uploaded"]) == (1, 5 * 1024 * 1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -117,11 +117,12 @@ def parts_of(raw: str) -> tuple[str, ...]:
 
 
 def moment_of(raw: str, tz: str) -> datetime:
+    """Return the moment in UTC: adding seconds to a local time is an hour wrong on the day the clocks change."""
     zone = ZoneInfo(tz)
     if re.fullmatch(r"\d{1,2}:\d{2}", raw):
         raw = f"{timezone.now().astimezone(zone):%F} {raw:0>5}"
     moment = parse_date_and_time(raw, "a time such as 09:00 or 2026-03-01T09:00")
-    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
 
 
 def range_of(raw: str, option: str) -> tuple[float, float]:
