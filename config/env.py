@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import environ
+import psycopg
 from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
+from psycopg.conninfo import conninfo_to_dict
 
 from config.local import embedded
 from config.problems import is_full, sentence
@@ -238,11 +240,29 @@ def database_url() -> str:
 
 
 def _check_port(url: str) -> None:
-    try:
-        urlsplit(url).port  # noqa: B018 - reading it is the check
-    except ValueError:
+    """Refuse ports that are not numbers; a URL may name several hosts, each with its port."""
+    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    ports = [host.rpartition(":")[2] for host in hosts if ":" in host.rpartition("]")[2]]
+    if any(port and not (port.isdecimal() and len(port) < 6 and int(port) <= 65535) for port in ports):
         # Without the URL: it carries a password.
-        raise ImproperlyConfigured("DATABASE_URL has a port that is not a number from 0 to 65535.") from None
+        raise ImproperlyConfigured("DATABASE_URL has a port that is not a number from 0 to 65535.")
+
+
+def database_settings(url: str) -> dict[str, Any]:
+    """Return the URL as Django's database settings. libpq's own parser reads it, so it may name several hosts."""
+    try:
+        given = conninfo_to_dict(url)
+    except (psycopg.Error, UnicodeDecodeError):
+        # Without libpq's words: they may quote the password.
+        raise ImproperlyConfigured(
+            "DATABASE_URL is not usable: write postgresql://user:password@host:5432/name, with %25 for % in the "
+            "password. Several hosts are separated by commas."
+        ) from None
+    if "," in str(given.get("host", "")):
+        # One of them is a standby, which would accept the connection and refuse to write; one may be unreachable.
+        given = {"target_session_attrs": "read-write", "connect_timeout": "3"} | given
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    return {key: given.pop(word, "") for key, word in names.items()} | {"OPTIONS": given}
 
 
 def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-import environ
 from csp.constants import NONE, SELF
 
 from accounts.knobs import KNOBS
@@ -118,13 +117,13 @@ FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 DATABASE_URL = env.database_url()
 DATABASES = {
-    "default": environ.Env.db_url_config(DATABASE_URL)
+    "default": env.database_settings(DATABASE_URL)
     # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh
     # connection per task the broker does a quarter of the work. Never add OPTIONS["pool"]: the forked
     # workers of a cluster share it and stall. In a web process the threads are the pool (config.web).
     | {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 }
-DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"crier:{os.getpid()}"
+DATABASES["default"]["OPTIONS"]["application_name"] = f"crier:{os.getpid()}"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [

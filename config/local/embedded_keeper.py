@@ -276,7 +276,7 @@ def create_data(place: Layout, owner: pwd.struct_passwd | None) -> None:
         "--builtin-locale=C.UTF-8",
         "--locale=C",
     ]
-    done = subprocess.run(command, env=_clean_env(), check=False, **_as_user(owner))
+    done = subprocess.run(command, env=_clean_env(), stdout=sys.stderr, check=False, **_as_user(owner))
     if done.returncode:
         raise KeeperError(f"initdb failed with code {done.returncode}.")
     place.new_data.rename(place.data)

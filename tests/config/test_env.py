@@ -63,6 +63,8 @@ def test_every_variable_that_is_read_is_explained():
         pytest.param("LOG_LEVEL", "LOUD", "takes one of DEBUG, INFO", id="unknown word"),
         pytest.param("DATABASE_URL", "mysql://localhost/x", "must start with postgresql://", id="MySQL"),
         pytest.param("DATABASE_URL", "postgresql://localhost:no/x", "port that is not a number", id="port"),
+        pytest.param("DATABASE_URL", "postgresql://a:5432,b:no/x", "port that is not a number", id="second port"),
+        pytest.param("DATABASE_URL", "postgresql://u:50%den@127.0.0.1/x", "with %25 for %", id="% in a password"),
         pytest.param("DATABASE_URL", "postgresql://u:hid#den@127.0.0.1/x", "write %23 for #", id="# in a password"),
         pytest.param("DATABASE_URL", "postgresql://u:hid/den@127.0.0.1/x", "%2F for /", id="/ in a password"),
         pytest.param("DATABASE_URL", "postgresql://u:hid[den@127.0.0.1/x", "%5B for [", id="[ in a password"),
@@ -114,18 +116,26 @@ def test_commands_print_only_the_sentence(name, value, sentence):
     assert done.stdout == ""
 
 
+LEADER = {"target_session_attrs": "read-write", "connect_timeout": "3"}
+
+
 @pytest.mark.parametrize(
-    "url",
+    ("url", "password", "host", "port", "options"),
     [
-        "postgresql://u:p%23w@127.0.0.1:5432/x",
-        "postgresql://127.0.0.1:5432/x?user=me@example.com",
-        "postgresql://u:p@[::1]:5432/x?sslmode=require",
-        "postgresql://postgres@/x?host=%2Fvar%2Frun",
+        ("postgresql://u:p%23w@127.0.0.1:5432/x", "p#w", "127.0.0.1", "5432", {}),
+        ("postgresql://127.0.0.1:5432/x?user=u", "", "127.0.0.1", "5432", {}),
+        ("postgres://u:p@[::1]:5432/x?sslmode=require", "p", "::1", "5432", {"sslmode": "require"}),
+        ("postgresql://u@/x?host=%2Fvar%2Frun", "", "/var/run", "", {}),
+        ("postgresql://u:p@db1:5432,db2:5433/x", "p", "db1,db2", "5432,5433", LEADER),
+        ("postgresql://u@[::1]:5432,db2/x", "", "::1,db2", "5432,", LEADER),
+        ("postgresql://u@db1,db2/x?connect_timeout=9", "", "db1,db2", ",", LEADER | {"connect_timeout": "9"}),
     ],
 )
-def test_usable_addresses_of_a_database_are_taken(url, monkeypatch):
+def test_usable_addresses_of_a_database_are_taken(url, password, host, port, options, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", url)
     assert env.database_url() == url
+    names = {"NAME": "x", "USER": "u", "PASSWORD": password, "HOST": host, "PORT": port}
+    assert env.database_settings(url) == names | {"OPTIONS": options}
 
 
 @pytest.mark.processes

@@ -1,13 +1,16 @@
 """A campaign against real processes, at seeded moments.
 
     python -m tests.engine.chaos --kills 50 --seed 1
+    python -m tests.engine.chaos --fail-over
 
 It has a PostgreSQL, a sandbox provider and a cluster of its own under a temporary directory, and sends runs of two
 parts through them: two runs of one account each, one that two accounts share, and one whose provider takes ten
 seconds to answer. First come kill -9 of drivers, whole clusters and PostgreSQL: what was in flight then may be
 uncertain. Then come accidents after which nothing is: PostgreSQL alone is killed, the cluster is stopped cleanly, its
 clock is set back. The provider's book judges: no part twice, nothing lost, the pace held, and nothing unconfirmed that
-was certain. Prints one JSON object and exits with 1 when a promise was broken.
+was certain. With `--fail-over` the database is a leader with a synchronous standby instead; the leader is killed in the
+middle and the standby promoted, which makes nothing uncertain. Prints one JSON object and exits with 1 when a promise
+was broken.
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from cryptography.fernet import Fernet
+
+from tests.engine.standby import Pair
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +40,6 @@ PATIENCE = 120.0
 STOP_PATIENCE = 30.0
 LATE_ANSWERS = 30.0
 STANDSTILL = 60.0
-SLOW_GROUPS = 12
 
 
 def main() -> None:
@@ -43,8 +48,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--groups", type=int, default=0)
     parser.add_argument("--rate", type=int, default=900)
+    parser.add_argument("--fail-over", action="store_true", help="kill a leader and promote its standby, once")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="crier-chaos-") as folder:
+    with tempfile.TemporaryDirectory(prefix="crier-chaos-") as folder, ExitStack() as stack:
         os.chmod(folder, 0o755)
         os.environ |= {
             "CRIER_VAR": folder,
@@ -55,10 +61,16 @@ def main() -> None:
             "LOG_LEVEL": "WARNING",
         }
         os.environ.pop("DATABASE_URL", None)
+        pair = stack.enter_context(Pair(Path(folder))) if given.fail_over else None
+        if pair:
+            keys = {"SECRET_KEY": "chaos", "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
+            permitted = {"HTTPS": "no", "SANDBOX": "yes", "ALLOW_PRIVATE_NETWORKS": "yes"}
+            os.environ |= {"DATABASE_URL": pair.url} | keys | permitted
         import django
 
         django.setup()
-        report = Campaign(Path(folder), given).run()
+        campaign = FailOver(Path(folder), given, pair) if pair else Campaign(Path(folder), given)
+        report = campaign.run()
         if report["broken"]:
             report["log"] = tempfile.mkstemp(prefix="crier-chaos-", suffix=".log")[1]
             shutil.copy(Path(folder, "cluster.log"), report["log"])
@@ -67,6 +79,8 @@ def main() -> None:
 
 
 class Campaign:
+    slow_groups = 12  # through the provider that takes ten seconds
+
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
         self.kills = given.kills
@@ -145,7 +159,7 @@ class Campaign:
             reminder.set_further_senders([accounts[name] for name in names[1:]])
             for position in range(2):
                 ReminderMessage.objects.create(reminder=reminder, position=position, text=f"part {position}")
-            groups = SLOW_GROUPS if names == ["slow"] else self.groups
+            groups = self.slow_groups if names == ["slow"] else self.groups
             people = Recipient.objects.bulk_create(
                 Recipient(owner=self.user, kind="group", address=f"{(n + 1) * 10**12 + i}@g.us") for i in range(groups)
             )
@@ -274,6 +288,33 @@ class Campaign:
         }
 
 
+class FailOver(Campaign):
+    """The leader of two servers dies while runs are under way, and the standby takes over."""
+
+    slow_groups = 2
+
+    def __init__(self, folder: Path, given: argparse.Namespace, pair: Pair) -> None:
+        super().__init__(folder, given)
+        self.pair = pair
+
+    def torment(self) -> None:
+        wait(lambda: sent_parts() > self.groups)
+        self.pair.kill_leader()
+        time.sleep(self.rng.uniform(0.5, 3))  # until the standby is promoted; drivers find no leader meanwhile
+        self.pair.promote()
+        promoted_at, before = time.monotonic(), wait(sent_parts)
+        wait(lambda: self.supervise() and sent_parts() > before)
+        self.killed["leader"] = 1
+        self.standstill = time.monotonic() - promoted_at
+
+    def accidents(self) -> None:
+        self.expect_unconfirmed(0, "the fail-over")
+
+    def judge(self, runs: list[Any], book: Any, finished: bool, seconds: float) -> dict[str, Any]:
+        found = super().judge(runs, book, finished, seconds)
+        return found | {"seconds_from_promotion_to_result": round(self.standstill, 1)}
+
+
 def judge_run(run: Any, heard: set[tuple[str, int]], counts: dict[str, int]) -> list[str]:
     broken = []
     run.refresh_from_db()
@@ -306,6 +347,14 @@ def unsettled(runs: list[Any]) -> int:
         for target in run.targets.filter(status__in=["pending", "sending"]):
             left += len(run.parts) - target.parts_sent
     return left
+
+
+def sent_parts() -> int:
+    from django.db.models import Sum
+
+    from fanout.models import RunTarget
+
+    return RunTarget.objects.aggregate(n=Sum("parts_sent"))["n"] or 0
 
 
 def driver_pids() -> set[int]:

@@ -88,10 +88,16 @@ def driver_of(account: Account) -> Driver | None:
     return Driver.objects.filter(token=holder).first() if holder else None
 
 
-def test_kills_at_random_moments_double_and_lose_nothing() -> None:
-    """The short form; `python -m tests.engine.chaos --kills 50` is the long one."""
-    kills = os.environ.get("CHAOS_KILLS", "8")
-    command = [sys.executable, "-m", "tests.engine.chaos", "--kills", kills, "--seed", "3"]
+@pytest.mark.parametrize(
+    "words",
+    [
+        # The short form; `python -m tests.engine.chaos --kills 50` is the long one.
+        pytest.param(["--kills", os.environ.get("CHAOS_KILLS", "8"), "--seed", "3"], id="kills"),
+        pytest.param(["--fail-over", "--groups", "60"], id="fail-over"),
+    ],
+)
+def test_kills_at_random_moments_double_and_lose_nothing(words: list[str]) -> None:
+    command = [sys.executable, "-m", "tests.engine.chaos", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["broken"] == []
