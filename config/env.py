@@ -251,7 +251,7 @@ def _check_port(url: str) -> None:
 def database_settings(url: str) -> dict[str, Any]:
     """Return the URL as Django's database settings. libpq's own parser reads it, so it may name several hosts."""
     try:
-        given = conninfo_to_dict(url)
+        given: dict[str, Any] = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeDecodeError):
         # Without libpq's words: they may quote the password.
         raise ImproperlyConfigured(
