@@ -103,12 +103,14 @@ def asking_action(
     control: Control,
     more: Callable[[list[ControlResult], datetime], str] | None = None,
     permission: str = "change",
+    order: Sequence[Any] = ("pk",),
 ) -> Any:
-    """Return a list action that asks first, then applies the control to each selected object."""
+    """Return a list action that asks first, then applies the control to each selected object, in this order and not
+    in the list's."""
 
     @admin.action(description=description, permissions=[permission])
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        now, things = timezone.now(), list(queryset[: MOST_AT_ONCE + 1])
+        now, things = timezone.now(), list(queryset.order_by(*order)[: MOST_AT_ONCE + 1])
         if not confirmed(request):
             return ask(model_admin, request, question(things[:MOST_AT_ONCE], now), len(things) > MOST_AT_ONCE)
         do_each(

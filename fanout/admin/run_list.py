@@ -22,6 +22,7 @@ from fanout.admin.model_admin import capped_counts, teams
 from fanout.admin.run_status import BUTTONS, Button, my_zone
 from fanout.admin.widgets import RUN, WAITING, capped_number
 from fanout.models import Run, RunTarget
+from fanout.models.run import LANE_ORDER
 from fanout.plans.forecast import forecast_runs
 from fanout.runs import controls, message_2
 from fanout.runs.controls import ControlResult
@@ -229,6 +230,7 @@ def run_actions() -> list[Any]:
             about_resuming,
             controls.resume_when_open,
             more=expected_end,
+            order=LANE_ORDER,
         ),
         plain_action(at_opening),
         *(plain_action(button) for button in BUTTONS if button.bulk and button.name not in ASKED_FIRST),
@@ -237,15 +239,16 @@ def run_actions() -> list[Any]:
 
 
 def plain_action(button: Button) -> Any:
-    """Return a list action that applies the button's control to every selected run."""
+    """Return a list action that applies the button's control to every selected run, in the order in which lanes send
+    them: the first run to go on would otherwise overtake older ones."""
 
     @admin.action(
         description=f"{button.label} the selected runs" if " " not in button.label else button.label,
         permissions=["change"],
     )
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        now = timezone.now()
-        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.past)
+        now, runs = timezone.now(), queryset.order_by(*LANE_ORDER)
+        do_each(request, runs, lambda run: button.control(run, request.user, now), button.past)
 
     action.__name__ = button.name
     return action

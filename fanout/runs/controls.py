@@ -27,6 +27,7 @@ from fanout.database import Steps, carry_out, execute
 from fanout.lanes import status
 from fanout.lanes.wake import lock_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.models.run import LANE_ORDER
 from fanout.models.trail import note
 from fanout.runs import firing, freezing, texts, transitions
 from reminders import readiness
@@ -289,8 +290,8 @@ def keep_paused(run: Run, user: User, now: datetime) -> ControlResult:
 
 
 def resume_due(now: datetime) -> int:
-    """Resume the runs whose planned resume is due. Called every minute."""
-    due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
+    """Resume the runs whose planned resume is due, in the order in which lanes send them. Called every minute."""
+    due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now).order_by(*LANE_ORDER)
     return sum(_resume_if_due(run, now) for run in due)
 
 

@@ -194,6 +194,15 @@ def test_bulk_resume_asks_first_and_counts_what_it_did(world, operator):
     assert event.actor == operator
 
 
+def test_bulk_resume_begins_with_the_oldest_run(world, operator):
+    paused = {"status": "paused", "pause_reason": "operator", "targets": {"pending": 1}}
+    newer = RunFactory.create(reminder=world.reminder, **paused)
+    data = {"action": "resume", "_selected_action": [newer.pk, world.run.pk], "confirmed": "yes"}
+    login(operator).post(url("fanout_run_changelist"), data)
+    resumed = Event.objects.filter(verb="resumed").order_by("pk").values_list("run", flat=True)
+    assert list(resumed) == [world.run.pk, newer.pk]
+
+
 def test_bulk_resume_outside_the_window_plans_it(world, operator):
     Run.objects.update(window_start_hour=6, window_end_hour=18, window_closes_at=AT_NIGHT - timedelta(days=1))
     data = {"action": "resume", "_selected_action": [world.run.pk]}
