@@ -85,7 +85,13 @@ def keep(place: Layout) -> None:
     users = open_lock(place.users)
     failed_starts = 0
     while failed_starts < MOST_FAILED_STARTS:
-        clear_remains(place)
+        try:
+            clear_remains(place)
+        except KeeperError as problem:
+            # A process that waits for a busy disk dies late: look again before giving up.
+            log.warning("%s", problem)
+            failed_starts += 1
+            continue
         _shorten_log(place)
         server = start_server(place, owner)
         end = watch(server, users, place)
@@ -96,7 +102,7 @@ def keep(place: Layout) -> None:
         log.warning("postgres ended with code %s; restarting it", server.returncode)
         failed_starts = 0 if end is End.DIED_READY else failed_starts + 1
         time.sleep(PAUSE_BEFORE_RESTART * (1 + failed_starts))
-    log.error("postgres ended %d times in a row before it was ready; giving up", failed_starts)
+    log.error("postgres could not be started %d times in a row; giving up", failed_starts)
 
 
 class End(Enum):

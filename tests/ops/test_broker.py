@@ -180,7 +180,7 @@ def _as_django_q2_would(thing: Any) -> str:
     return str(core_signing.dumps(thing, key=Conf.SECRET_KEY, salt=Conf.PREFIX, serializer=Pickle))
 
 
-def _wait(condition: Any, seconds: float = 75.0) -> None:
+def _wait(condition: Any, seconds: float = 240.0) -> None:
     """django-q2 looks at its schedules after thirty seconds."""
     ends = time.monotonic() + seconds
     while not condition():
