@@ -1,7 +1,12 @@
-"""A real Chromium against a real ASGI server on the tests' database."""
+"""A real Chromium against a real ASGI server on the tests' database.
+
+Each worker starts one Chromium and one server for all its browser tests, because starting them takes longer than most
+tests; every test has a context of its own, with its own cookies and storage.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -11,8 +16,10 @@ from typing import Any
 
 import pytest
 import uvicorn
+from django.conf import settings as django_settings
 from django.contrib.auth.models import Group, User
 from django.db import connections
+from django.test import Client, override_settings
 
 from accounts.access import OPERATORS, ensure_roles
 from tests.factories import UserFactory
@@ -32,15 +39,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(missing)
 
 
+#: Files as they lie in the apps, found once when the server starts: no test needs collectstatic.
+STATIC_FILES: dict[str, Any] = {
+    "STORAGES": django_settings.STORAGES
+    | {"staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}},
+    "WHITENOISE_USE_FINDERS": True,
+}
+
+
 @pytest.fixture(autouse=True)
 def browser_settings(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Playwright's loop runs in this thread, beside our queries.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    settings.STORAGES = settings.STORAGES | {
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    }
-    settings.WHITENOISE_USE_FINDERS = True
-    settings.WHITENOISE_AUTOREFRESH = True
+    for name, value in STATIC_FILES.items():
+        setattr(settings, name, value)
     # Connections of the server's threads end with their request, or the tests' database could not be dropped.
     for name in connections:
         connections.settings[name]["CONN_MAX_AGE"] = 0
@@ -70,6 +82,10 @@ class Server:
         self.server.should_exit = True
         self.thread.join(10)
 
+    def wait_until_idle(self) -> None:
+        """Wait for requests of tabs that were closed: their queries must not meet the next test's rows."""
+        wait_for(lambda: not self.server.server_state.tasks)
+
     def url(self, path: str = "/admin/") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
@@ -95,24 +111,49 @@ def operator(transactional_db: None) -> User:
     return user
 
 
-@pytest.fixture
-def server(transactional_db: None) -> Iterator[Server]:
-    with Server() as running:
-        yield running
+@pytest.fixture(scope="package")
+def running_server(django_db_setup: None) -> Iterator[Server]:
+    with override_settings(**STATIC_FILES):
+        server = Server()
+    with server:
+        yield server
 
 
 @pytest.fixture
-def chromium() -> Iterator[Any]:
+def server(running_server: Server, transactional_db: None) -> Server:
+    return running_server
+
+
+@pytest.fixture(scope="package")
+def running_chromium() -> Iterator[tuple[Any, asyncio.AbstractEventLoop]]:
     from playwright.sync_api import expect, sync_playwright
 
     # Without a fixed limit: other tests use the machine, too.
     expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
         browser.close()
-        # While Playwright's loop runs in this thread, the test's queries have a connection of their own.
-        connections.close_all()
+
+
+@pytest.fixture
+def chromium(
+    running_chromium: tuple[Any, asyncio.AbstractEventLoop], running_server: Server, transactional_db: None
+) -> Iterator[Any]:
+    """The browser. Playwright's loop counts as running only during a test that uses it: elsewhere Django's queries and
+    `asyncio.run` refuse to work beside a loop."""
+    browser, loop = running_chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    for context in browser.contexts:
+        context.close()
+    running_server.wait_until_idle()
+    # While the loop runs in this thread, the test's queries have a connection of their own.
+    connections.close_all()
+    asyncio._set_running_loop(None)
 
 
 class Complaints(list[str]):
@@ -142,13 +183,38 @@ def complaints() -> Iterator[Complaints]:
 
 @pytest.fixture
 def page(chromium: Any, server: Server, operator: User, complaints: Complaints) -> Iterator[Any]:
-    """A tab, logged in through the form."""
-    tab = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    """A tab whose operator is logged in; it is empty."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    logged_in(context, server, operator)
+    tab = context.new_page()
     tab.set_default_timeout(PATIENCE * 1000)
     complaints.watch(tab, server)
-    log_in(tab, server, "mei", PASSWORD)
     yield tab
-    tab.context.close()
+    context.close()
+
+
+def logged_in(context: Any, server: Server, user: User) -> None:
+    """Give the context a session of this user: the form to log in is a test of its own."""
+    client = Client()
+    client.force_login(user)
+    name = django_settings.SESSION_COOKIE_NAME
+    context.add_cookies([{"name": name, "value": client.cookies[name].value, "url": server.url("/")}])
+
+
+def open_live(tab: Any, url: str) -> None:
+    """Open a page and wait for its stream: from then on news come by themselves."""
+    with tab.expect_response("**/admin/live/**"):
+        tab.goto(url)
+
+
+def assert_it_fits(tab: Any, path: str) -> None:
+    """Nothing on the open page is wider than a phone or a desktop, in either theme."""
+    for width in (375, 390, 1280):
+        for scheme in ("light", "dark"):
+            tab.set_viewport_size({"width": width, "height": 844})
+            tab.emulate_media(color_scheme=scheme)
+            wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 1, f"{path} is {wide} px too wide for {width} px, {scheme}"
 
 
 def log_in(tab: Any, server: Server, name: str, password: str) -> None:

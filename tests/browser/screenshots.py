@@ -109,10 +109,12 @@ def send_some_of(run: Any, now: datetime) -> None:
         seconds_pacing=480,
         seconds_provider=50,
     )
-    targets = list(run.targets.order_by("position").values_list("pk", flat=True)[:360])
-    sent = {pk: begun + timedelta(seconds=n * 1.5) for n, pk in enumerate(targets)}
-    for pk, at in sent.items():
-        RunTarget.objects.filter(pk=pk).update(status="sent", claimed_at=at, settled_at=at, latency_ms=180)
+    targets = list(run.targets.order_by("position")[:360])
+    sent = {target.pk: begun + timedelta(seconds=n * 1.5) for n, target in enumerate(targets)}
+    for target in targets:
+        target.status, target.latency_ms = "sent", 180
+        target.claimed_at = target.settled_at = sent[target.pk]
+    RunTarget.objects.bulk_update(targets, ["status", "latency_ms", "claimed_at", "settled_at"])
     # What the account sent before: an hour's worth at a time.
     earlier = [(now - timedelta(hours=hour), 900 if hour % 7 in (2, 3) else 240) for hour in range(2, 12)]
     Activity.objects.bulk_create(

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from tests.browser.conftest import PATIENCE, Server, wait_for
+from tests.browser.conftest import PASSWORD, PATIENCE, Server, log_in, wait_for
 from tests.browser.test_stories import crier
 from tests.channels.mail_server import ScriptedServer
 
@@ -36,6 +36,8 @@ def test_the_first_half_hour(
     operator: User, mail_server: ScriptedServer, crier: None, server: Server, page: Any
 ) -> None:
     # Nothing here yet: the first page says how to begin.
+    page.context.clear_cookies()
+    log_in(page, server, "mei", PASSWORD)
     expect(steps(page)).to_have_text(["Add an account", "Add recipients", "Write a reminder", "Send a test"])
     page.get_by_role("link", name="Add an account").click()
     page.get_by_role("link", name="SMTP", exact=True).click()

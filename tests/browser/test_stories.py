@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
 from accounts.models import Account
+from fanout.lanes.wake import wake_lanes
 from fanout.models import Driver, Event, Notification, Run, RunTarget
 from fanout.plans.forecast import forecast_run
 from reminders.models import Reminder
-from tests.browser.conftest import Complaints, Server, wait_for
+from tests.browser.conftest import Complaints, Server, assert_it_fits, open_live, wait_for
 from tests.crier_processes import clusters
 from tests.factories import AccountFactory, NotificationFactory, ReminderFactory, RunFactory
 from tests.sandbox_server import SandboxServer
@@ -76,8 +79,6 @@ def test_create_fire_watch_window_closes_resume_success(
     expect(page.locator(".figures-row [data-count=sent]")).not_to_have_text("0")
     # The window closes in the middle of it.
     Run.objects.filter(pk=run.pk).update(window_closes_at=timezone.now() + timedelta(seconds=1))
-    from fanout.lanes.wake import wake_lanes
-
     wake_lanes([run.account_id], timezone.now())
     expect(page.locator("#toasts")).to_contain_text("Reminder paused")
     expect(page.locator("#toasts")).to_contain_text("Resume from the Activity tab.")
@@ -94,10 +95,10 @@ def test_create_fire_watch_window_closes_resume_success(
     page.check("#action-toggle")
     page.select_option("select[name=action]", "resume")
     page.click("button[name=index]")
-    left = Run.objects.get().pending
+    left, sent = Run.objects.get().pending, len(provider.book().deliveries())
     expect(page.locator(".ask")).to_contain_text(f"Now: 1 run with {left} still to send.")
-    page.click(".ask button[type=submit]")
     resumed_at, takes = timezone.now(), left * 60 / SLOWER
+    page.click(".ask button[type=submit]")
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1. Done about")
     expected = forecast_run(Run.objects.get(), timezone.now()).ends_at
     assert expected is not None
@@ -108,14 +109,15 @@ def test_create_fire_watch_window_closes_resume_success(
     shown = datetime.fromisoformat(page.locator(".field-expected time").get_attribute("datetime"))
     assert abs((shown - expected).total_seconds()) < takes / 2
     assert takes / 2 < (shown - resumed_at).total_seconds() < 3 * takes
+    sent_slowly, seconds = len(provider.book().deliveries()) - sent, (timezone.now() - resumed_at).total_seconds()
+    assert sent_slowly <= 2 + seconds * SLOWER / 60, "the pace was not what the forecast knows"
+    # The rest of it quickly.
+    call_command("tune", "Community line", "--set", "max_send_per_minute=3000", stdout=StringIO())
     page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
-    expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=90_000)
+    expect(page.locator("#live .head .badge").first).to_have_text("Success")
     deliveries = [delivery.to for delivery in provider.book().deliveries()]
     assert len(deliveries) == len(set(deliveries)) == GROUPS
     assert Event.objects.filter(run=run, verb="resumed", actor=operator).exists()
-    run.refresh_from_db()
-    assert run.finished_at is not None
-    assert (run.finished_at - resumed_at).total_seconds() > takes / 2, "the pace was not what the forecast knows"
 
 
 def minutes_apart(at: datetime, minute_of_day: int) -> int:
@@ -128,8 +130,7 @@ def test_the_bell_rings_and_a_reconnect_loses_nothing(operator: User, server: Se
     run = RunFactory.create(
         reminder__owner=operator, reminder__account__owner=operator, status="running", targets={"pending": 2}
     )
-    page.goto(server.url(reverse("admin:fanout_run_changelist")))
-    page.wait_for_timeout(1500)
+    open_live(page, server.url(reverse("admin:fanout_run_changelist")))
     NotificationFactory.create(user=operator, run=run, title="Reminder paused", body="One", level="warning")
     expect(page.locator(".toast")).to_have_count(1)
     expect(page.locator("#bell .count")).to_have_text("1")
@@ -205,8 +206,7 @@ def test_outside_its_window_a_run_is_planned_from_its_toast_and_kept_paused_afte
         window_closes_at=timezone.now() - timedelta(days=1),
         **closed_now(),
     )
-    page.goto(server.url(f"{reverse('admin:fanout_run_changelist')}?status=paused"))
-    page.wait_for_timeout(1500)
+    open_live(page, server.url(f"{reverse('admin:fanout_run_changelist')}?status=paused"))
     other = {"status": "paused", "pause_reason": "operator", "targets": {"pending": 1}}
     RunFactory.create(reminder=run.reminder, scheduled_for=run.scheduled_for - timedelta(hours=1), **other)
     NotificationFactory.create(user=operator, run=run, title="Reminder paused", body="One", level="warning")
@@ -285,14 +285,10 @@ def test_a_row_is_resumed_with_one_click(operator: User, server: Server, page: A
     assert run.status == "queued"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_open_without_complaint(operator: User, server: Server, page: Any, width: int, scheme: Any) -> None:
+def test_pages_open_without_complaint(operator: User, server: Server, page: Any) -> None:
     """No script error, nothing blocked by the policy, no other host, nothing wider than the screen."""
     reminder: Reminder = ReminderFactory.create(owner=operator, account__owner=operator, targets=2)
     run = RunFactory.create(reminder=reminder, status="running", targets={"pending": 2, "sent": 3, "failed": 1})
-    page.set_viewport_size({"width": width, "height": 844})
-    page.emulate_media(color_scheme=scheme)
     for path in (
         reverse("admin:index"),
         reverse("admin:fanout_run_changelist"),
@@ -304,7 +300,7 @@ def test_pages_open_without_complaint(operator: User, server: Server, page: Any,
         reverse("admin:fanout_notification_changelist"),
         f"{reverse('admin:fanout_run_offload')}?runs={run.pk}",
     ):
+        page.set_viewport_size({"width": 390, "height": 844})
         page.goto(server.url(path))
         page.wait_for_timeout(250)
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 1, f"{path} is {wide} px too wide"
+        assert_it_fits(page, path)
