@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from email import policy
 from email.message import Message
 from email.utils import getaddresses, parsedate_to_datetime
+from io import BytesIO
+from itertools import islice
 from typing import Any
 
 from flufl.bounce import all_failures
@@ -39,7 +41,14 @@ LONGEST_HEADER, LONGEST_PARAMETERS = 10_000, 1_000
 #: How much of a mail's texts flufl.bounce reads: the report stands first. Its patterns are quadratic in the
 #: length of a line, and RFC 5322 allows 998 characters.
 DIALECT_BYTES, DIALECT_LINE = 50_000, 1_000
+#: What is parsed of a mail: its report or its text stands at the beginning. Python's parser takes time for each line,
+#: times the number of containers around it; a returned mail with attachments is in six of them.
+MOST_PARSED, MOST_LINES, MOST_CONTAINERS = 2_000_000, 10_000, 50
+#: lines kept of an attachment: the text may stand below it
+MOST_ENCODED_LINES = 1_000
 
+ENCODED_LINE = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}\s*")
+CONTAINER = re.compile(rb"(?i)content-type:[\s\x1c-\x1f]*(?:multipart/|message/|\Z)")
 RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
 STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
 # The standard's words, those of servers that do not keep to it ("failure", OpenSMTPD's "error"), and a comment.
@@ -63,7 +72,27 @@ LENIENT = Lenient()
 
 
 def read_mail(raw: bytes) -> Message:
-    return email.message_from_bytes(raw, policy=LENIENT)
+    """Return the mail as far as it is parsed. Raises TooLarge."""
+    return email.message_from_bytes(beginning(raw), policy=LENIENT)
+
+
+def beginning(raw: bytes) -> bytes:
+    """Return the lines of a mail that are parsed: not the rest of long attachments, and not what comes after too many
+    lines or containers. Raises TooLarge."""
+    if len(raw) > MAX_BYTES:
+        raise TooLarge(f"The mail has {len(raw)} bytes; at most {MAX_BYTES} are read.")
+    kept: list[bytes] = []
+    size = encoded = containers = 0
+    for line in BytesIO(raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")):
+        encoded = encoded + 1 if ENCODED_LINE.fullmatch(line) else 0
+        if encoded > MOST_ENCODED_LINES:
+            continue
+        containers += CONTAINER.match(line) is not None
+        if containers > MOST_CONTAINERS or len(kept) == MOST_LINES or size >= MOST_PARSED:
+            break
+        kept.append(line)
+        size += len(line)
+    return b"".join(kept)[:MOST_PARSED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +117,7 @@ class Bounce:
 
 
 def parse_bounce(raw: bytes) -> list[Bounce]:
-    """Return the bounces that a mail reports; empty for an ordinary mail."""
-    if len(raw) > MAX_BYTES:
-        raise TooLarge(f"The mail has {len(raw)} bytes; a bounce has at most {MAX_BYTES}.")
+    """Return the bounces that a mail reports; empty for an ordinary mail. Raises TooLarge."""
     message = read_mail(raw)
     reports = list(status_reports(message))
     about = message_of(message, raw)
@@ -216,6 +243,8 @@ def returned_messages(part: Message) -> list[Message]:
 
 # --- replies ---------------------------------------------------------------------------------------------
 
+#: parts among which the text of a reply is looked for, and characters read of an HTML text
+MOST_PARTS, LONGEST_HTML = 100, 300_000
 #: Precedence of lists and programs
 NO_PERSON = frozenset({"bulk", "junk", "list", "auto_reply"})
 AUTOMATIC = ("X-Autoreply", "X-Autorespond", "List-Id")
@@ -289,11 +318,11 @@ def _automatic(mail: Message) -> bool:
 def _text(mail: Message) -> str:
     """Return the first text that is not an attachment; plain before HTML."""
     texts = {"text/plain": "", "text/html": ""}
-    for part in mail.walk():
+    for part in islice(mail.walk(), MOST_PARTS):
         kind = part.get_content_type()
         if not texts.get(kind, "-") and part.get_content_disposition() != "attachment":
             texts[kind] = _decoded(part)
-    return texts["text/plain"].strip() or text_of_html(texts["text/html"])
+    return texts["text/plain"].strip() or text_of_html(texts["text/html"][:LONGEST_HTML])
 
 
 def _decoded(part: Message) -> str:
@@ -302,7 +331,7 @@ def _decoded(part: Message) -> str:
         return ""
     try:
         return content.decode(part.get_content_charset() or "utf-8", "replace")
-    except LookupError:
+    except (LookupError, ValueError):  # an unknown encoding, or one that does not replace what it cannot read
         return content.decode("utf-8", "replace")
 
 

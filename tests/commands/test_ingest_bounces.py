@@ -86,7 +86,7 @@ class Mailbox:
             return "OK", [" ".join(str(n) for n in self.mails if n not in self.flags).encode()]
         number = int(args[0])
         if command == "FETCH":
-            assert args[1] == "(BODY.PEEK[])"
+            assert args[1] == "(BODY.PEEK[]<0.10000000>)"
             if number == self.fail_on:
                 raise OSError("connection reset")
             return "OK", [(b"1 (UID 1 BODY[] {3}", self.mails[number]), b")"]
@@ -184,6 +184,13 @@ def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServ
     assert fetch(server)["mails"] == 0
     server.put(about(target))
     assert fetch(server) == {"mails": 1, "bounces": 1, "new": 0, "replies": 0, "neither": 0, "unreadable": 0}
+
+
+@pytest.mark.slow
+def test_only_the_beginning_of_a_huge_mail_is_fetched(target: RunTarget, server: ImapServer) -> None:
+    server.put(about(target).replace(b"--b--", (b"x" * 76 + b"\n") * 150_000 + b"--b--"))
+    assert fetch(server) == {"mails": 1, "bounces": 1, "new": 1, "replies": 0, "neither": 0, "unreadable": 0}
+    assert server.flags() == ["S"]
 
 
 @pytest.mark.slow

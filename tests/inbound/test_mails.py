@@ -161,6 +161,13 @@ def test_too_large_is_refused() -> None:
         parse_bounce(b"x" * (MAX_BYTES + 1))
 
 
+def test_a_returned_mail_of_any_length_and_depth_leaves_the_report_readable() -> None:
+    inner = b"".join(b"Content-Type: multipart/mixed; boundary=x%d\n\n--x%d\n" % (n, n) for n in range(2_000))
+    (bounce,) = parse_bounce(report().replace(b"--b--", inner + b"x\n" * 50_000 + b"--b--"))
+
+    assert (bounce.address, bounce.message) == ("ann@example.org", Named(7, 0))
+
+
 case = pytest.param
 
 
@@ -329,6 +336,15 @@ def test_in_any_alphabet(target: RunTarget, charset: str) -> None:
     reply = mails.parse_reply(raw.encode(charset if charset == "iso-8859-1" else "utf-8"))
     assert reply is not None
     assert reply.text == "Grüße"
+
+
+def test_the_text_below_a_large_attachment(target: RunTarget) -> None:
+    picture = b"--b\nContent-Type: image/jpeg\nContent-Transfer-Encoding: base64\n\n" + (b"QUJD" * 19 + b"\n") * 60_000
+    text = b"Content-Type: text/plain; charset=utf-8"
+    mixed = b"Content-Type: multipart/mixed; boundary=b\n\n" + picture + b"--b\n" + text
+    reply = mails.parse_reply(mail(target, "STOP").replace(text, mixed))
+    assert reply is not None
+    assert reply.text == "STOP"
 
 
 def test_html_alone(target: RunTarget) -> None:

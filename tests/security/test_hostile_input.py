@@ -29,8 +29,9 @@ from accounts.channels.settings import Field, FieldKind
 from accounts.models import Account
 from fanout.admin.account_form import KeyFile
 from fanout.admin.account_page import warmup_chart
-from fanout.inbound.mails import parse_bounce
+from fanout.inbound.mails import parse_bounce, parse_reply
 from fanout.models import TrailEntry
+from fanout.rules.message_ids import message_id
 from reminders import imports, media, schedule, suppressions
 from reminders.models import ReminderMessage
 from tests.security import world as worlds
@@ -176,6 +177,12 @@ HEADERS = (
     b'report-type=delivery-status; boundary="b"\r\n\r\n'
 )
 STATUS = b"--b\r\nContent-Type: message/delivery-status\r\n\r\n"
+
+
+def nested(depth: int) -> bytes:
+    return b"".join(b'Content-Type: multipart/mixed; boundary="%d"\r\n\r\n--%d\r\n' % (n, n) for n in range(depth))
+
+
 MAILS = {
     "empty": b"",
     "nul": b"\x00" * 1_000,
@@ -183,7 +190,12 @@ MAILS = {
     "thousands of recipients": HEADERS
     + STATUS
     + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n" * 5_000,
-    "nested": b"".join(b'Content-Type: multipart/mixed; boundary="%d"\r\n\r\n--%d\r\n' % (n, n) for n in range(300)),
+    "nested": nested(300),
+    "deeper than Python's recursion": nested(3_000),
+    "messages in messages": b"Content-Type: message/rfc822\r\n\r\n" * 3_000,
+    "lines in many containers": nested(90) + b"x\r\n" * 500_000,
+    "thousands of parts": HEADERS + b"--b\r\n\r\n" * 250_000,
+    "thousands of statuses": b"Content-Type: message/delivery-status\r\n\r\n" + b"a: b\r\n\r\n" * 200_000,
     "long header": b"Subject: " + b"a" * 2_000_000 + b"\r\n\r\n",
     "many headers": b"X: y\r\n" * 50_000 + b"\r\n",
     "many ids": b"\r\n" + b"Message-ID: <x\r\n" * 60_000,
@@ -201,8 +213,25 @@ MAILS = {
 def test_recorded_mails(name: str) -> None:
     with quick(name):
         bounces = parse_bounce(MAILS[name])
+        assert parse_reply(MAILS[name]) is None
     reported = ["a@example.com"] if name in ("thousands of recipients", "huge target") else []
     assert [(bounce.address, bounce.message) for bounce in bounces] == [(address, None) for address in reported]
+
+
+REPLY = f"From: ann@example.com\nIn-Reply-To: <{message_id(1, 0)}@example.com>\n".encode()
+REPLIES = {
+    "opening brackets": b"Content-Type: text/html\n\n" + (b"<" * 900 + b"\n") * 9_000,
+    "attributes": b"Content-Type: text/html\n\n<p " + (b"a " * 450 + b"\n") * 9_000 + b">",
+    "parameters": b"Content-Type: multipart/mixed; boundary=b\n\n"
+    + (b"--b\nContent-Type: text/plain; " + b"a=b;" * 240 + b"\n\n") * 9_000,
+    "an encoding that is strict": b"Content-Type: text/plain; charset=idna\n\n\xff",
+}
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_replies_of_strangers(name: str) -> None:
+    with quick(name):
+        assert parse_reply(REPLY + REPLIES[name]) is not None
 
 
 @QUICK
@@ -211,6 +240,7 @@ def test_mails(head: bytes, body: bytes) -> None:
     with quick(head):
         for mail in (head + b"\r\n\r\n" + body, HEADERS + head + b"\r\n" + STATUS + body):
             parse_bounce(mail)
+            parse_reply(mail)
 
 
 # --- requests ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import logging
 import ssl
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from fanout.inbound import bounces
-from fanout.inbound.mails import TooLarge, take_in_reply
+from fanout.inbound.mails import MAX_BYTES, TooLarge, take_in_reply
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 log = logging.getLogger("crier.bounces")
@@ -77,7 +78,8 @@ class Command(CrierCommand):
     def _from_files(self, paths: list[str]) -> Iterator[None]:
         for path in paths:
             try:
-                raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+                with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+                    raw = file.read(MAX_BYTES + 1)
             except OSError as error:
                 raise BadInput(f"{path}: {error.strerror or error}") from None
             self._take(raw)
@@ -102,7 +104,7 @@ class Command(CrierCommand):
     def _unseen(self, box: imaplib.IMAP4, folder: str, limit: int) -> Iterator[None]:
         expect(box.select(quoted(folder)))
         for uid in expect(box.uid("SEARCH", "UNSEEN"))[0].split()[:limit]:
-            data = expect(box.uid("FETCH", uid.decode(), "(BODY.PEEK[])"))
+            data = expect(box.uid("FETCH", uid.decode(), f"(BODY.PEEK[]<0.{MAX_BYTES}>)"))
             raw = next((item[1] for item in data if isinstance(item, tuple)), None)
             if raw is None:
                 continue
