@@ -279,12 +279,16 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 #: IPv6 in which an IPv4 address is the last 32 bits: mapped addresses and NAT64
 EMBEDDED = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
-#: never hosts: tunnels into IPv4 (6to4, its relays, Teredo), and addresses of protocols
-NOT_HOSTS = (
-    ipaddress.IPv6Network("2002::/16"),
-    ipaddress.IPv6Network("2001::/32"),
-    ipaddress.IPv4Network("192.88.99.0/24"),
-    ipaddress.IPv4Network("192.0.0.0/24"),
+#: Special-purpose blocks of IANA's registries that hold no servers, but that some or all versions of Python call global:
+#: tunnels into IPv4 (6to4, its relays, Teredo), protocols, documentation, and anycast addresses of AS112 and AMT.
+NOT_HOSTS = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("2001::/23", "2002::/16", "2620:4f:8000::/48", "3fff::/20"),
+            *("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24"),
+        ),
+    )
 )
 #: Azure's machines get their secrets from this public address.
 METADATA = ipaddress.IPv4Address("168.63.129.16")
