@@ -38,10 +38,20 @@ HEADINGS = {
     "kind": KIND,
     **dict.fromkeys(("tags", "tag", "labels", "label"), TAGS),
 }
+# Signs that begin a formula in a spreadsheet, also full-width and small ones, and characters that do not show before
+# them: white space, controls, zero-width characters, marks of direction, fillers, variation selectors and tags.
+FORMULA_SIGNS = "=+\\-@＝＋－＠﹦﹢﹣﹫"
+UNSEEN = (
+    "\\x00-\\x08\\x0e-\\x1f\\x7f-\\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
 # Where a cell may begin, with the blanks before its text: at the start, behind a separator, or behind white space that
 # has a tab or a line break in it. White space is read only from its beginning: from each tab it would be quadratic.
-CELL_BEGINS = r"((?:^|[;,|])\s*+|(?<!\s)[^\S\t\r\n]*+[\t\r\n]\s*+)"
-GUARD = re.compile(rf"{CELL_BEGINS}'('*+[=+\-@])")
+CELL_BEGINS = (
+    rf"((?:^|[;,|])[\s{UNSEEN}]*+|"
+    rf"(?<![\s{UNSEEN}])(?:[^\S\t\r\n]|[{UNSEEN}])*+[\t\r\n][\s{UNSEEN}]*+)"
+)
+GUARD = re.compile(rf"{CELL_BEGINS}'('*+[{FORMULA_SIGNS}])")
 SEPARATOR = re.compile(r"[\t;,]")
 TAG_SEPARATOR = re.compile(r"[;,]")
 # A long number that a spreadsheet has rounded: 1.20363E+17, or 1.20363025246125e+17.

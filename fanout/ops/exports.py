@@ -13,7 +13,7 @@ from django.db.models import Func, OuterRef, QuerySet, Subquery, TextField
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import delay_reason, planned_time
 from reminders import suppressions
-from reminders.imports import CELL_BEGINS, COLUMNS
+from reminders.imports import CELL_BEGINS, COLUMNS, FORMULA_SIGNS
 from reminders.models import Recipient, Suppression
 
 # --- runs -------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def suppression_lines() -> Iterator[str]:
 PHONE = re.compile(r"\+[0-9]{3,15}")
 #: A spreadsheet takes a cell that starts so for a formula, and names are other people's texts. Which sign ends a cell
 #: depends on the reader's language: behind a semicolon a formula may start too.
-FORMULA = re.compile(rf"{CELL_BEGINS}('*+[=+\-@])")
+FORMULA = re.compile(rf"{CELL_BEGINS}('*+[{FORMULA_SIGNS}])")
 
 
 def cell(value: Any) -> Any:

@@ -50,6 +50,10 @@ def test_export_takes_no_formulas_along():
         ("x;  +1+1", "x;  '+1+1"),
         ("a\t@SUM(1)", "a\t'@SUM(1)"),
         (" =1", " '=1"),
+        ("＝1+1", "'＝1+1"),
+        ("x;＠SUM(1)", "x;'＠SUM(1)"),
+        ("\u200b=1", "\u200b'=1"),
+        ("\x01\ufeff\u202e-1", "\x01\ufeff\u202e'-1"),
         ("+4917612345678", "+4917612345678"),
         ("a-b = c; d", "a-b = c; d"),
     ],
@@ -83,11 +87,11 @@ def test_suppressions_are_neutral_too(tmp_path):
     assert Suppression.objects.get().detail == "x;=cmd()"
 
 
-@given(st.text(alphabet="=+-@';,| \t\nab", max_size=12))
+@given(st.text(alphabet="=+-@';,| \t\nab＝＠\x00\x01\u200b\ufeff\u202e", max_size=12))
 def test_guarded_cells_are_recognised_by_the_import(typed):
     guarded = exports.cell(typed)
     assert imports.unguarded(guarded) == typed
-    assert not re.search(r"(^|[;,|\t\r\n])\s*[=+@-]", guarded)
+    assert not re.search(r"(^|[;,|\t\r\n])[\s\x00\x01\u200b\ufeff\u202e]*[=+@＝＠-]", guarded)
 
 
 def test_export_to_a_file_and_as_json(tmp_path):

@@ -85,6 +85,7 @@ ATTACKS: dict[str, Callable[[int], str]] = {
     "accents": repeated("\u0327\u0301", before="a"),
     "ligatures": repeated("\ufdfa"),
     "direction marks": repeated("\u200f"),
+    "tabs and direction marks": repeated("\t\u200f"),
     "apostrophes": repeated("'", before="\t"),
     "tabs and apostrophes": repeated("\t'"),
     "quotation marks": repeated('"', before="a"),
