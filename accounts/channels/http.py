@@ -279,7 +279,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 #: IPv6 in which an IPv4 address is the last 32 bits: mapped addresses and NAT64
 EMBEDDED = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
-#: Special-purpose blocks of IANA's registries that hold no servers, but that some versions of Python call global: tunnels
+#: Special-purpose blocks of IANA's registries without servers, which some versions of Python call global: tunnels
 #: into IPv4 (6to4, its relays, Teredo), protocols, documentation, and anycast addresses of AS112 and AMT.
 NOT_HOSTS = tuple(
     map(
