@@ -68,5 +68,5 @@ class TrailEntryAdmin(CrierAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the audit trail", None, request.user, timezone.now())
-        rows = TrailEntry.objects.values_list(*COLUMNS).iterator(chunk_size=2000)
+        rows = ([getattr(entry, name) for name in COLUMNS] for entry in exports.streamed(TrailEntry.objects.all()))
         return csv_download(request, exports.csv_lines(COLUMNS, rows), "audit-trail.csv")

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html
@@ -40,7 +41,7 @@ SHOWN_IN_PLACE = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 
 @require_GET
-def media_file(request: HttpRequest, pk: int) -> HttpResponse:
+def media_file(request: HttpRequest, pk: int) -> HttpResponseBase:
     user: Any = request.user
     if not user.has_perm("reminders.view_mediafile"):
         raise PermissionDenied
@@ -48,6 +49,6 @@ def media_file(request: HttpRequest, pk: int) -> HttpResponse:
     shown = media.mime in SHOWN_IN_PLACE
     kind = media.mime if shown else "application/octet-stream"
     try:
-        return answer_with(media, kind, download=not shown)
+        return answer_with(request, media, kind, download=not shown)
     except FileNotFoundError:
         raise Http404 from None

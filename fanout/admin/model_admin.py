@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import BadRequest
 from django.core.handlers.asgi import ASGIRequest
 from django.core.paginator import Paginator as DjangoPaginator
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.db.models import ForeignKey, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
@@ -271,21 +271,21 @@ def csv_download(request: HttpRequest, lines: Iterator[str], filename: str) -> S
 
 
 async def _in_chunks(lines: Iterator[str]) -> AsyncIterator[str]:
-    """Read lines on a separate thread: a slow reader then delays other downloads, but no pages."""
-    thread = await downloads.next_free()
-    try:
-        while chunk := await thread.run(_read_lines, lines):
-            yield chunk
-    finally:
-        thread.executor.submit(_close, lines)
-        downloads.give_back(thread)
+    """Read lines on separate threads, one chunk at a time: a reader that stops holds no thread and no connection."""
+    while True:
+        thread = await downloads.next_free()
+        try:
+            chunk = await thread.run(_read_lines, lines)
+        finally:
+            downloads.give_back(thread)
+        if not chunk:
+            return
+        yield chunk
 
 
 def _read_lines(lines: Iterator[str]) -> str:
-    return "".join(islice(lines, LINES_AT_ONCE))
-
-
-def _close(lines: Iterator[str]) -> None:
-    if isinstance(lines, Generator):
-        lines.close()
-    connections.close_all()
+    try:
+        return "".join(islice(lines, LINES_AT_ONCE))
+    except DatabaseError:
+        connections.close_all()
+        raise

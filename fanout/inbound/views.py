@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.core.signing import BadSignature
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -59,11 +60,11 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
 
 
 @require_safe
-def media_file(request: HttpRequest, token: str) -> HttpResponse:
+def media_file(request: HttpRequest, token: str) -> HttpResponseBase:
     """Return a file to the gateway that was given its link. It needs no login, and shows no other file."""
     try:
         file = media.linked_file(token, timezone.now())
-        answer = answer_with(file, file.mime, download=True)
+        answer = answer_with(request, file, file.mime, download=True)
     except (media.NoSuchFile, FileNotFoundError):
         raise Http404 from None
     answer["Cache-Control"] = f"private, max-age={media.CACHE_SECONDS}"

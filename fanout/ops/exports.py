@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db.models import Func, OuterRef, QuerySet, Subquery, TextField
+from django.db.models import Func, Model, OuterRef, QuerySet, Subquery, TextField
 
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import delay_reason, planned_time
 from reminders import suppressions
 from reminders.imports import CELL_BEGINS, COLUMNS, FORMULA_SIGNS
 from reminders.models import Recipient, Suppression
+
+AnyModel = TypeVar("AnyModel", bound=Model)
 
 # --- runs -------------------------------------------------------------------------------------------------
 
@@ -52,7 +55,7 @@ def run_rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
     # What became of each person's Message 2; empty where there was none.
     answers = RunTarget.objects.filter(run__answers=run, recipient=OuterRef("recipient"))
     targets = targets.annotate(message_2=Subquery(answers.values("status")[:1]))
-    for target in targets.iterator(chunk_size=2000):
+    for target in streamed(targets):
         related = {
             "name": target.recipient.name,
             "account": target.account.label,
@@ -79,7 +82,7 @@ def recipient_columns(rows: QuerySet[Recipient]) -> list[str]:
 
 def recipient_rows(rows: QuerySet[Recipient], names: list[str]) -> Iterator[list[str]]:
     """Yield the cells of each recipient, streamed."""
-    for recipient in rows.iterator(chunk_size=2000):
+    for recipient in streamed(rows):
         own = {
             "address": recipient.address,
             "name": recipient.name,
@@ -98,19 +101,32 @@ def recipient_lines(rows: QuerySet[Recipient]) -> Iterator[str]:
 # --- suppressions -----------------------------------------------------------------------------------------
 
 
-SUPPRESSION_FIELDS = (*suppressions.COLUMNS[:-1], "added_by__username")
-
-
 def suppression_rows() -> Iterator[tuple[Any, ...]]:
     """Yield the cells of each suppression, oldest first, including expired ones."""
-    yield from Suppression.objects.order_by("pk").values_list(*SUPPRESSION_FIELDS).iterator(chunk_size=2000)
+    rows = Suppression.objects.order_by("pk").select_related("added_by")
+    for row in streamed(rows):
+        added_by = row.added_by.username if row.added_by else None
+        yield (*(getattr(row, name) for name in suppressions.COLUMNS[:-1]), added_by)
 
 
 def suppression_lines() -> Iterator[str]:
     return csv_lines(suppressions.COLUMNS, suppression_rows())
 
 
-# --- cells and lines --------------------------------------------------------------------------------------
+# --- rows, cells and lines --------------------------------------------------------------------------------------
+
+
+ROWS_AT_ONCE = 500
+
+
+def streamed(rows: QuerySet[AnyModel]) -> Iterator[AnyModel]:
+    """Yield the rows in their order, a few at a time: there may be more than fit into memory. Between two queries no
+    cursor is open, so that a download that has stopped holds no database connection."""
+    ids = array("q", rows.values_list("pk", flat=True).iterator(chunk_size=10_000))
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        chosen = ids[start : start + ROWS_AT_ONCE]
+        found = {row.pk: row for row in rows.order_by().filter(pk__in=chosen)}
+        yield from (found[pk] for pk in chosen if pk in found)
 
 
 PHONE = re.compile(r"\+[0-9]{3,15}")

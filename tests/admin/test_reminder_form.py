@@ -242,7 +242,7 @@ def test_a_picture_is_kept_once_and_shown_only_to_its_people(operator, account, 
     shown = login(operator).get(reverse("admin:media_file", args=[media.pk]))
     assert shown["Content-Type"] == "image/png"
     assert shown["Content-Disposition"] == 'inline; filename="a.png"'
-    assert shown.content == PNG
+    assert shown.getvalue() == PNG
     assert login(colleague).get(reverse("admin:media_file", args=[media.pk])).status_code == 404
 
 

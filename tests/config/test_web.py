@@ -27,9 +27,10 @@ from django.test import Client, RequestFactory
 from config import web as layers
 from config.local.children import wait_until
 from config.web import BoundedRequests, client_address
-from fanout.admin.model_admin import _in_chunks
+from fanout.admin.model_admin import LINES_AT_ONCE, _in_chunks
+from fanout.ops import exports
 from tests.crier_processes import Web, database_url, environment
-from tests.factories import UserFactory
+from tests.factories import SuppressionFactory, UserFactory
 from tests.inbound.test_bounces import report
 
 THREADS = 4
@@ -421,31 +422,21 @@ def test_a_thread_keeps_its_connection_for_a_while_and_closes_it_then(threads, m
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_abandoned_download_frees_its_thread_and_connection():
-    closed: list[bool] = []
-
-    def lines() -> Iterator[str]:
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT generate_series(1, 5000)")
-                for (n,) in cursor:
-                    yield f"{n}\n"
-        finally:
-            closed.append(True)
+def test_readers_that_stop_hold_no_thread():
+    SuppressionFactory.create_batch(LINES_AT_ONCE + 1)
 
     async def story() -> None:
-        for _ in range(layers.DOWNLOAD_THREADS + 1):
-            reading: Any = _in_chunks(lines())
-            assert (await anext(reading)).startswith("1\n2\n")
-            await reading.aclose()
-        threads = [await layers.downloads.next_free() for _ in range(layers.DOWNLOAD_THREADS)]
-        open_ones = [await thread.run(lambda: connections["default"].connection) for thread in threads]
-        for thread in threads:
-            layers.downloads.give_back(thread)
-        assert open_ones == [None] * layers.DOWNLOAD_THREADS
+        stopped = []
+        for _ in range(2 * layers.DOWNLOAD_THREADS):
+            stopped.append(_in_chunks(exports.suppression_lines()))
+            assert (await anext(stopped[-1])).startswith("address,reason")
+        assert len(layers.downloads.free) == layers.DOWNLOAD_THREADS
+        lines = "".join([chunk async for chunk in _in_chunks(exports.suppression_lines())]).splitlines()
+        assert len(lines) == LINES_AT_ONCE + 2
+        for thread in list(layers.downloads.free):
+            await thread.run(connections.close_all)
 
-    asyncio.run(story())
-    assert len(closed) == layers.DOWNLOAD_THREADS + 1
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
 
 
 def test_a_call_that_is_given_up_gives_its_thread_back():

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
+import psutil
 import pytest
 from django.core import signing
+from django.core.files.base import ContentFile
 from django.test import Client
 
 from accounts.channels.base import Media
+from config.local.children import wait_until
 from reminders import media
 from reminders.models import MediaFile
+from tests.crier_processes import Web
 from tests.factories import MediaFileFactory
 
 pytestmark = pytest.mark.django_db
@@ -85,3 +91,33 @@ def test_nothing_is_changed_by_other_methods(client: Client, file: MediaFile) ->
 def test_without_a_public_address_there_is_no_link(settings: Any, file: MediaFile) -> None:
     settings.PUBLIC_URL = ""
     assert media.link_url(described(file)) is None
+
+
+def test_only_the_size_is_asked_for(client: Client, file: MediaFile) -> None:
+    answer = client.head(path(file))
+    assert (answer["Content-Length"], answer.getvalue()) == (str(file.size), b"")
+
+
+SIZE, READERS, MB = 60_000_000, 8, 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_readers_that_stop_hold_no_memory(tmp_path: Any) -> None:
+    file = MediaFileFactory.create(file=ContentFile(bytes(SIZE), name="film.mp4"), filename="film.mp4")
+    link = path(file)
+    with Web(tmp_path, CRIER_VAR=str(tmp_path)) as web, ExitStack() as readers:
+        whole = web.ask("GET", link)
+        assert (whole.status, len(whole.content), whole.headers["Content-Length"]) == (200, SIZE, str(SIZE))
+        process = psutil.Process(web.child.pid)
+        before = process.memory_info().rss
+        for _ in range(READERS):
+            reader = readers.enter_context(socket.create_connection(("127.0.0.1", web.port)))
+            reader.sendall(f"GET {link} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert reader.recv(12) == b"HTTP/1.1 200"
+        # Later requests are answered, so the readers' first chunks are out by now.
+        assert web.ask("GET", link).status == 200
+        assert process.memory_info().rss - before < 40 * MB
+        readers.close()
+        assert wait_until(lambda: not [one for one in process.net_connections("tcp") if one.status == "CLOSE_WAIT"], 20)
+        assert not [one for one in process.open_files() if one.path.endswith(".mp4")]
