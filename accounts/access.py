@@ -52,7 +52,19 @@ def may_act(user: AbstractUser | AnonymousUser, thing: Any) -> bool:
     return may_see(user, thing) and (user.is_superuser or not is_viewer(user))
 
 
+def may_do(user: AbstractUser | AnonymousUser, permission: str) -> bool:
+    """Return whether a person has a permission that changes something, and is not a viewer."""
+    return user.has_perm(permission) and (user.is_superuser or not is_viewer(user))
+
+
+def may_move(user: AbstractUser | AnonymousUser | None, thing: Any) -> bool:
+    """Return whether a person may share a thing with another team, or with none: its owner and administrators. Others
+    could take it away from the team that works with it. None is the shell."""
+    return user is None or (may_act(user, thing) and (user.is_superuser or thing.owner_id == user.pk))
+
+
 def is_viewer(user: AbstractUser | AnonymousUser) -> bool:
+    """Return whether a person only reads. A viewer who is an operator, too, is a viewer."""
     return user.groups.filter(name=VIEWERS).exists()
 
 

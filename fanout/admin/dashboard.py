@@ -47,7 +47,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     zone = my_zone()
     return {
         "now": now,
-        "may_add": user.has_perm("reminders.add_reminder"),
+        "may_add": access.may_do(user, "reminders.add_reminder"),
         # Hide the checklist once a run exists.
         "first_steps": first_steps(user) if not (paused or live) else [],
         "paused": needs_you(paused[:SHOWN], senders, user, now),
@@ -99,7 +99,7 @@ def needs_you(paused: Sequence[Run], senders: Senders, user: Any, now: datetime)
     """Return paused runs, each with the time that the rest takes and its buttons."""
     left = {(run.pk, pk): run.pending for run in paused for pk in run.lanes}
     new = new_chats_left(left, senders.snapshots, now)
-    acting = bool(paused) and user.has_perm("fanout.change_run") and not access.is_viewer(user)
+    acting = bool(paused) and access.may_do(user, "fanout.change_run")
     return [
         {
             "run": run,
@@ -327,8 +327,8 @@ class FirstStep(NamedTuple):
 
 
 def first_steps(user: Any) -> list[FirstStep]:
-    """Return the steps that are left, in order; none for people who may not take them. One query."""
-    if not user.has_perm("reminders.add_reminder"):
+    """Return the steps that are left, in order; none for people who may not take them."""
+    if not access.may_do(user, "reminders.add_reminder"):
         return []
     steps: list[tuple[FirstStep, QuerySet[Any]]] = [
         (

@@ -97,6 +97,18 @@ class TrailedAdmin(ModelAdmin):
     #: off where the code that saves notes the change itself
     notes_changes = True
 
+    # For viewers no, whatever their other groups allow. List actions ask without an object, so `OwnedAdmin` alone
+    # would not stop them.
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return super().has_add_permission(request) and acts(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and acts(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and acts(request)
+
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         self._note("added", request, obj)
         return super().log_addition(request, obj, message)
@@ -118,6 +130,14 @@ class TrailedAdmin(ModelAdmin):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         note_all("deleted", list(queryset), request.user, timezone.now())
         super().delete_queryset(request, queryset)
+
+
+def acts(request: HttpRequest) -> bool:
+    """Return whether the person changes anything at all, or only reads. Asked once per request."""
+    answers: dict[Any, bool] = request.__dict__.setdefault("_crier_answers", {})
+    if "acts" not in answers:
+        answers["acts"] = request.user.is_superuser or not access.is_viewer(request.user)
+    return answers["acts"]
 
 
 def changed_fields(message: Any) -> str:
@@ -151,7 +171,8 @@ class CrierAdmin(TrailedAdmin):
 
 
 class OwnedForm(ModelForm):
-    """Sets the owner of a new object before validation, which checks what is unique per owner."""
+    """Sets the owner of a new object before validation, which checks what is unique per owner. The team of another
+    operator's object stays as it is."""
 
     user: Any = None
 
@@ -159,6 +180,10 @@ class OwnedForm(ModelForm):
         super().__init__(*args, **kwargs)
         if getattr(self.instance, "owner_id", 0) is None and self.user is not None:
             self.instance.owner = self.user
+        if "team" in self.fields and self.instance.pk is not None and not access.may_move(self.user, self.instance):
+            # What is posted for a disabled field is ignored.
+            self.fields["team"].disabled = True
+            self.fields["team"].help_text = "Only its owner or an administrator moves it to another team."
 
     def _get_validation_exclusions(self) -> set[str]:
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]  # not in the stubs
@@ -187,10 +212,10 @@ class OwnedAdmin(CrierAdmin):
         return super().has_view_permission(request, obj) and self._ask(request, access.may_see, obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and self._ask(request, access.may_act, obj)
+        return super().has_change_permission(request, obj) and self._ask(request, access.may_see, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_delete_permission(request, obj) and self._ask(request, access.may_act, obj)
+        return super().has_delete_permission(request, obj) and self._ask(request, access.may_see, obj)
 
     def _ask(self, request: HttpRequest, question: Callable[[Any, Any], bool], obj: Any) -> bool:
         """Return the answer to a permission question, asked once per request: the admin asks many times per page."""
@@ -227,8 +252,7 @@ class ButtonsAdmin(OwnedAdmin):
     """A list whose last column has buttons, hidden from people who may not press them."""
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
-        return self.list_display if acting else self.list_display[:-1]
+        return self.list_display if self.has_change_permission(request) else self.list_display[:-1]
 
 
 def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:

@@ -154,7 +154,7 @@ def with_buttons(
 
 
 def _resumable(user: Any, ids: set[int]) -> dict[int, Run]:
-    if not ids or not user.has_perm("fanout.change_run") or access.is_viewer(user):
+    if not ids or not access.may_do(user, "fanout.change_run"):
         return {}
     paused = Run.objects.filter(pk__in=ids, status=Run.Status.PAUSED).defer("parts", "reply_parts")
     return {run.pk: run for run in access.visible(user, paused)}

@@ -28,7 +28,7 @@ from accounts import access
 from accounts.addresses import PHONE
 from accounts.models import Account
 from fanout.admin.list_actions import ArchivedFilter, archive_actions
-from fanout.admin.model_admin import OwnedAdmin, OwnedForm, csv_download
+from fanout.admin.model_admin import OwnedAdmin, OwnedForm, acts, csv_download
 from fanout.admin.recipient_actions import (
     erase_selected,
     remove_selected,
@@ -276,7 +276,7 @@ class RecipientAdmin(OwnedAdmin):
         return csv_download(request, exports.recipient_lines(rows), "recipients.csv")
 
     def has_suppress_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("reminders.add_suppression")
+        return request.user.has_perm("reminders.add_suppression") and acts(request)
 
     def find_view(self, request: HttpRequest) -> JsonResponse:
         """Return the first recipients that match by name, address or tag, for the search in the reminder's form."""

@@ -82,6 +82,8 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         columns, before = _columns(change.account), tuning.snapshot(change.account, now)
         destination = change.account.destination()
         yield change
+        if change.account.team_id != columns["team_id"] and not access.may_move(user, account):
+            raise access.NotYours(f"You may not share {account} with another team: it belongs to another operator.")
         moved = changed_destination(destination, change.account.destination())
         _require_new_credentials(change, moved, columns["credentials"])
         if moved or _credentials(change.account) != columns["credentials"]:
