@@ -138,9 +138,11 @@ AUTH_PASSWORD_VALIDATORS = [
 # A session ends after twelve hours without a page (config.logins); an open stream does not count.
 SESSION_COOKIE_AGE = 12 * 60 * 60
 LOGIN_URL = "admin:login"
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+# The first one checks passwords. The second one is named by sessions that were begun before it existed.
+AUTHENTICATION_BACKENDS = ["config.logins.CountingBackend", "django.contrib.auth.backends.ModelBackend"]
 # Wrong passwords before fifteen minutes' rest: five for one name from one address (the person can still log in from
 # elsewhere), 25 for a name, and 25 from an address.
+AXES_ENABLED = True
 AXES_FAILURE_LIMIT = 5
 LOCKOUT_CEILINGS = (AXES_FAILURE_LIMIT, 25, 25)
 AXES_HANDLER = "config.logins.LockoutHandler"

@@ -12,13 +12,15 @@ import django_otp
 from axes.signals import user_locked_out
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.forms import AdminPasswordChangeForm
 from django.contrib.auth import authenticate, get_user_model
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.contrib.auth.views import PasswordChangeView
 from django.db import transaction
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import reverse, reverse_lazy
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
@@ -119,10 +121,14 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 
 def _proves_identity(request: HttpRequest, proof: str) -> bool:
     """Check with the login's own back ends, so that guessing is slowed down and locked out in the same way."""
-    user: Any = request.user
-    if second_factor.is_app_code(second_factor.tidy(proof)) and second_factor.accepted(user, proof):
+    if second_factor.is_app_code(second_factor.tidy(proof)) and second_factor.accepted(request.user, proof):
         return True
-    person = authenticate(request, username=user.get_username(), password=proof)
+    return knows_password(request, proof)
+
+
+def knows_password(request: HttpRequest, password: str) -> bool:
+    user: Any = request.user
+    person = authenticate(request, username=user.get_username(), password=password)
     return person is not None and person.pk == user.pk
 
 
@@ -131,6 +137,40 @@ def next_page(request: HttpRequest) -> str:
     wanted = request.GET.get("next", "")
     mine = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure())
     return wanted if mine else reverse("admin:index")
+
+
+# --- one's own password -----------------------------------------------------------------------------------
+
+
+class OwnPasswordForm(AdminPasswordChangeForm):
+    """Django's form, whose old password can be guessed no more often than at the login."""
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.request = request
+
+    def clean_old_password(self) -> str:
+        typed: str = self.cleaned_data["old_password"]
+        if not knows_password(self.request, typed):
+            note("password change failed", self.user, self.user, timezone.now())
+            raise forms.ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
+        return typed
+
+
+class OwnPassword(PasswordChangeView):
+    form_class = OwnPasswordForm
+    success_url = reverse_lazy("admin:password_change_done")
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return super().get_form_kwargs() | {"request": self.request}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | admin.site.each_context(self.request)
+
+    @transaction.atomic
+    def form_valid(self, form: Any) -> HttpResponse:
+        note("changed the password", self.request.user, self.request.user, timezone.now())
+        return super().form_valid(form)
 
 
 # --- one's own second factor: setting it up, recovery codes, and the code at login ------------------------
@@ -249,8 +289,10 @@ SECOND_FACTOR_STEPS = {
 
 
 LOGIN_FAILED, LOCKED_OUT = "login failed", "locked out"
-#: failed logins must not be able to fill the table
-MOST_FAILURES_PER_MINUTE = 60
+#: Entries a minute about one person, and about all unknown names together, of each kind. Failed logins must not be
+#: able to fill the table, and guesses at made-up names must not use up the room of those at a person's. As many as
+#: LOCKOUT_CEILINGS allow guesses at a name: each of them is listed.
+MOST_FAILURES_PER_MINUTE = 25
 
 
 @receiver(user_logged_in, dispatch_uid="trail of logins")
@@ -265,8 +307,10 @@ def note_logout(user: Any, **kwargs: Any) -> None:
 
 
 @receiver(user_login_failed, dispatch_uid="trail of failed logins")
-def note_failed_login(credentials: dict[str, Any], **kwargs: Any) -> None:
-    note_failure(LOGIN_FAILED, str(credentials.get("username") or ""), timezone.now())
+def note_failed_login(credentials: dict[str, Any], request: Any = None, **kwargs: Any) -> None:
+    # Not while the name or the address is locked out: `note_lockout` does that.
+    if getattr(request, "counted_guess", False):
+        note_failure(LOGIN_FAILED, str(credentials.get("username") or ""), timezone.now())
 
 
 @receiver(user_locked_out, dispatch_uid="trail of lockouts")
@@ -277,12 +321,13 @@ def note_lockout(username: str | None = None, **kwargs: Any) -> None:
 def note_failure(verb: str, name: str, now: datetime) -> None:
     """Note a failed login, with the name only if such a user exists: people type passwords into that field."""
     person = get_user_model().objects.filter(username=name[:150].replace("\0", "")).first()
-    room = MOST_FAILURES_PER_MINUTE - failures_since(now - timedelta(minutes=1))
+    room = MOST_FAILURES_PER_MINUTE - failures_since(now - timedelta(minutes=1), verb, person)
     if room > 0:
         detail = "" if person else "unknown name"
         note(verb, person, None, now, detail if room > 1 else f"{detail} (further ones in this minute are not listed)")
 
 
-def failures_since(moment: datetime) -> int:
-    recent = TrailEntry.objects.filter(at__gt=moment, verb__in=(LOGIN_FAILED, LOCKED_OUT)).order_by()
+def failures_since(moment: datetime, verb: str, person: Any) -> int:
+    subject = str(person.pk) if person else ""
+    recent = TrailEntry.objects.filter(at__gt=moment, verb=verb, subject_id=subject).order_by()
     return len(recent.values_list("pk")[:MOST_FAILURES_PER_MINUTE])

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import path
 
-from fanout.admin.login import confirm_page, enter_code, my_second_factor
+from fanout.admin.login import OwnPassword, confirm_page, enter_code, my_second_factor
 from fanout.admin.media_files import media_file
 from fanout.admin.notifications import bell_buttons, bell_history, bell_read, my_notifications
 from fanout.admin.stream import live
@@ -22,5 +22,7 @@ urlpatterns = [
     path("second-factor/", wrap(my_second_factor), name="second_factor"),
     path("second-factor/code/", wrap(enter_code), name="second_factor_code"),
     path("confirm/", wrap(confirm_page), name="confirm"),
+    # Before Django's own page of that address.
+    path("password_change/", wrap(OwnPassword.as_view()), name="password_change"),
     path("media/<int:pk>/", wrap(media_file), name="media_file"),
 ]

@@ -149,6 +149,31 @@ def test_failures_do_not_fill_the_table(db, client: Client, settings):
     assert "are not listed" in kept[-1][3]
 
 
+def test_guesses_at_made_up_names_do_not_hide_those_at_a_persons(person):
+    """70 cheap ones first: unknown and overlong names, and a name that is locked out."""
+
+    def guess(name: str, number: int) -> None:
+        form = {"username": name, "password": "wrong"}
+        Client().post(reverse("admin:login"), form, REMOTE_ADDR=f"198.51.100.{number}")
+
+    for number in range(40):
+        guess("x" * (200 if number % 2 else 20), number)
+    for _ in range(30):
+        guess("noor", 200)
+    for number in (201, 202, 203):
+        guess("mei", number)
+    failed = TrailEntry.objects.filter(verb="login failed", subject="mei").order_by("pk")
+    assert list(failed.values_list("address", flat=True)) == ["198.51.100.201", "198.51.100.202", "198.51.100.203"]
+
+
+def test_a_locked_out_name_leaves_room_for_guesses_that_count(person, client: Client):
+    for _ in range(40):
+        client.post(reverse("admin:login"), {"username": "mei", "password": "wrong"}, REMOTE_ADDR="198.51.100.7")
+    client.post(reverse("admin:login"), {"username": "mei", "password": "wrong"}, REMOTE_ADDR="198.51.100.8")
+    failed = TrailEntry.objects.filter(verb="login failed", subject="mei").order_by("pk")
+    assert list(failed.values_list("address", flat=True)) == ["198.51.100.7"] * 5 + ["198.51.100.8"]
+
+
 def test_entries_are_never_changed(db):
     note("tested", None, None, timezone.now())
     with pytest.raises((InternalError, ProgrammingError), match="never changed"), transaction.atomic():
