@@ -7,6 +7,8 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlencode
@@ -170,3 +172,54 @@ def test_without_a_script_nothing_is_reported():
 def test_a_script_that_makes_no_sense_is_refused(reports):
     with pytest.raises(ScriptError):
         Script({"*": {"reports": reports}})
+
+
+# --- pages of other sites -----------------------------------------------------------------------------------
+
+
+#: what a browser sends for a page: the Host that it was asked for, the page's Origin, and whether it is answered
+CALLERS = {
+    "Crier": ({}, 303),
+    "the provider's own page": ({"Origin": "http://{own}"}, 303),
+    "by the name localhost": ({"Host": "localhost:1234", "Origin": "http://localhost:1234"}, 303),
+    "a container by its name": ({"Host": "sandbox:8765"}, 303),
+    "a page of another site": ({"Origin": "https://evil.example"}, 403),
+    "another site with this machine's address": (
+        {"Host": "evil.example:8765", "Origin": "http://evil.example:8765"},
+        403,
+    ),
+    "without its origin": ({"Host": "evil.example"}, 403),
+    "a page in a frame or a file": ({"Origin": "null"}, 403),
+    "another port of this machine": ({"Origin": "http://127.0.0.1:1"}, 403),
+}
+
+
+def test_pages_of_other_sites_are_refused(server, hook):
+    form = urlencode({"account": "alice", "kind": "session", "text": "banned"})
+    answers = {}
+    for caller, (headers, _) in CALLERS.items():
+        sent = {name: value.format(own=f"127.0.0.1:{server.port}") for name, value in headers.items()}
+        with closing(HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+            connection.request("POST", "/report", form, sent | {"Content-Type": "application/x-www-form-urlencoded"})
+            answers[caller] = connection.getresponse().status
+    assert answers == {caller: status for caller, (_, status) in CALLERS.items()}
+    answered = list(answers.values()).count(303)
+    assert [event.kind for event in hook.events(answered)] == ["session"] * answered
+
+
+def test_the_book_has_no_webhook_and_no_key(server, hook):
+    """Neither a new book nor one that was written when they were part of it."""
+    server.stop()
+    with server.book_path.open("a") as book:
+        book.write(json.dumps({"t": 1, "account": "bob", "hook": hook.url, "key": "bobs-key"}) + "\n")
+    server.start()
+    text = server.book_path.read_text()
+    assert KEY not in text
+    assert "bobs-key" not in text
+    assert hook.url not in text
+    kept = server.book_path.with_suffix(".hooks")
+    assert kept.stat().st_mode & 0o077 == 0
+    assert set(json.loads(kept.read_text())) == {"alice", "bob"}
+    server.set_script(always(delivered=1))
+    send(server)
+    assert [event.kind for event in hook.events(1)] == ["delivered"]

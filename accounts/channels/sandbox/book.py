@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 Line = dict[str, Any]
+#: by account: the webhook's `url` and the `key` that signs reports to it
+Hooks = dict[str, dict[str, str]]
 
 
 class Delivery(NamedTuple):
@@ -63,12 +65,17 @@ class Writer(Protocol):
 
     def lines(self) -> Iterable[Line]: ...
 
+    def hooks(self) -> Hooks: ...
+
+    def keep_hooks(self, hooks: Hooks) -> None: ...
+
 
 class Book:
     """A book to read, with the questions that tests ask of the provider."""
 
     def __init__(self, lines: Iterable[Line] = ()) -> None:
         self._lines: list[Line] = list(lines)
+        self._hooks: Hooks = {}
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -125,17 +132,26 @@ class MemoryBook(Book):
     def append(self, line: Line) -> None:
         self._lines.append(line)
 
+    def hooks(self) -> Hooks:
+        return self._hooks
+
+    def keep_hooks(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
 
 class FileBook:
     """The book of the provider's own process.
 
     Each line is a single write(2) on an O_APPEND descriptor: once `append` has returned, the kernel has it, so kill -9
-    loses nothing that was answered. No fsync: it is not tested against power cuts.
+    loses nothing that was answered. No fsync: it is not tested against power cuts. Webhook addresses and keys are in a
+    file beside it, so that a book can be shown to others.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.hooks_path = self.path.with_suffix(".hooks")
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._move_hooks_out()
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._end_torn_line()
 
@@ -150,8 +166,35 @@ class FileBook:
     def lines(self) -> Iterator[Line]:
         return read_lines(self.path)
 
+    def hooks(self) -> Hooks:
+        try:
+            hooks: Hooks = json.loads(self.hooks_path.read_text())
+        except FileNotFoundError:
+            return {}
+        return hooks
+
+    def keep_hooks(self, hooks: Hooks) -> None:
+        _replace(self.hooks_path, json.dumps(hooks))
+
+    def _move_hooks_out(self) -> None:
+        """Take hooks and their keys out of a book that was written when they were part of it."""
+        lines = list(read_lines(self.path)) if self.path.exists() else []
+        old = {line["account"]: {"url": line["hook"], "key": line["key"]} for line in lines if "hook" in line}
+        if old:
+            self.keep_hooks(old | self.hooks())
+            _replace(self.path, "".join(json.dumps(line) + "\n" for line in lines if "hook" not in line))
+
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file for this user only, whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    with open(part, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(text)
+    part.replace(path)
 
 
 def read_lines(path: str | Path) -> Iterator[Line]:

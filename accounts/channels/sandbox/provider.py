@@ -54,7 +54,7 @@ class Provider:
         self.down = False  # as if no server listened: only for the in-memory transport
         # Called for every accepted message; the server then reports on it to the account's webhook.
         self.on_accepted: Callable[[Line, Behaviour], None] = lambda line, behaviour: None
-        self.hooks: dict[str, Hook] = {}
+        self.hooks = {account: Hook(**hook) for account, hook in book.hooks().items()}
         self.rng = rng or random.Random()
         self.stats: dict[str, int] = {"accepted": 0, "repeats": 0, "uploads": 0}
         self.refusals: dict[str, int] = {}
@@ -272,11 +272,10 @@ class Provider:
     # -- addresses for reports --------------------------------------------------------------------------------
 
     def set_hook(self, account: str, hook: Hook) -> None:
-        """Keep a hook in the book, so that the provider knows it after a restart."""
+        """Set and store a hook, so that the provider knows it after a restart."""
         if self.hooks.get(account) != hook:
-            line = {"t": round(self.now(), 6), "account": account, "hook": hook.url, "key": hook.key}
-            self.book.append(line)
-            self._remember(line)
+            self.hooks[account] = hook
+            self.book.keep_hooks({name: one._asdict() for name, one in self.hooks.items()})
 
     # -- state that the book restores ----------------------------------------------------------------
 
@@ -291,8 +290,6 @@ class Provider:
         elif "upload" in line:
             self.stats["uploads"] += 1
             self._handles[line["account"], line["handle"]] = line.get("expires")
-        elif "hook" in line:
-            self.hooks[line["account"]] = Hook(line["hook"], line["key"])
         elif line.get("repeat"):
             self.stats["repeats"] += 1
         elif "refused" in line:

@@ -19,11 +19,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
@@ -68,6 +69,8 @@ class App:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
+        if problem := from_elsewhere(request.headers):
+            return as_json(403, {"code": "forbidden", "message": problem})
         try:
             if path.startswith("/v1/"):
                 return await self.answer(request, await self.call(request, path))
@@ -163,6 +166,33 @@ class App:
         return as_json(200, {"ok": True, "pid": os.getpid(), "token": self.token})
 
 
+def from_elsewhere(headers: Mapping[str, str]) -> str:
+    """Return why a request must not be answered, or "": a browser sent it for a page of another site.
+
+    Such a page may post forms to this machine, or read answers through a name of its own that it lets point to this
+    machine. So a name with dots in it, which strangers can own, is refused; addresses and names such as localhost or a
+    container's are answered.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return "The Host header cannot be read."
+    if "." in name and not is_ip_address(name):
+        return f"This provider is not called {name}: use this machine's address, or localhost."
+    if origin is not None and origin != f"http://{host}":
+        return "The request comes from a page of another site."
+    return ""
+
+
+def is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def hang_up(request: web.BaseRequest) -> None:
     """Close without an answer; what the handler returns afterwards goes nowhere."""
     if request.transport is not None:
@@ -195,8 +225,7 @@ def read_number(text: str) -> float:
 
 
 def wanted(line: Line, account: str | None, since: float) -> bool:
-    # A hook's key stays secret.
-    return account in (None, line.get("account")) and line["t"] >= since and "hook" not in line
+    return account in (None, line.get("account")) and line["t"] >= since
 
 
 def page_of(lines: list[Line], accounts: list[str]) -> str:
