@@ -19,6 +19,8 @@ THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target",
 
 #: characters kept of a longer text: the beginning (what happened) and the end (of a traceback)
 MOST_AT_START, MOST_AT_END = 4_000, 8_000
+#: the same of a message, without a traceback: strangers choose the paths in it
+LINE_AT_START, LINE_AT_END = 600, 200
 
 HIDDEN = "***"
 
@@ -70,12 +72,16 @@ def _short_mailbox(match: re.Match[str]) -> str:
     return f"{match[1][0]}…@{match[2]}"
 
 
-def bounded(text: str) -> str:
+def bounded(text: str, at_start: int = MOST_AT_START, at_end: int = MOST_AT_END) -> str:
     """Cut a long text. Call it after `redacted`: half an address would not be recognised."""
-    left_out = len(text) - MOST_AT_START - MOST_AT_END
+    left_out = len(text) - at_start - at_end
     if left_out <= 0:
         return text
-    return f"{text[:MOST_AT_START]} … ({left_out:,} characters left out) … {text[-MOST_AT_END:]}"
+    return f"{text[:at_start]} … ({left_out:,} characters left out) … {text[-at_end:]}"
+
+
+def short_line(text: str) -> str:
+    return bounded(redacted(text), LINE_AT_START, LINE_AT_END)
 
 
 class Line(logging.Formatter):
@@ -86,7 +92,7 @@ class Line(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         things = (f" {name}={getattr(record, name)}" for name in THINGS if hasattr(record, name))
-        return _on_one_line(super().formatMessage(record) + "".join(things))
+        return short_line(_on_one_line(super().formatMessage(record) + "".join(things)))
 
     def format(self, record: logging.LogRecord) -> str:
         return bounded(redacted(super().format(record)))
@@ -129,8 +135,10 @@ class Json(JsonFormatter):
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         at = log_data.pop("at").isoformat(timespec="milliseconds")
-        return {"at": at} | {name: _plain(value) for name, value in log_data.items()}
+        return {"at": at} | {name: _plain(name, value) for name, value in log_data.items()}
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | None) else bounded(redacted(str(value)))
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, int | float | None):
+        return value
+    return bounded(redacted(str(value))) if name == "error" else short_line(str(value))

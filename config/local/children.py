@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,9 +183,17 @@ def _private(path: str, flags: int) -> int:
 
 
 def rotate(log: Path) -> None:
+    """Move a log that is too large to `….log.1`, also while a process writes to it.
+
+    The process keeps its file open, so the content is copied and the file emptied. It appends, so it goes on at the
+    beginning. What it writes between the two steps is lost: a line or two in ten megabytes.
+    """
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > MOST_LOG_BYTES:
-        log.replace(log.with_name(log.name + ".1"))
+    with suppress(FileNotFoundError):
+        if log.stat().st_size > MOST_LOG_BYTES:
+            with open(log, "rb") as full, open(log.with_name(f"{log.name}.1"), "wb", opener=_private) as kept:
+                shutil.copyfileobj(full, kept)
+            os.truncate(log, 0)
 
 
 def end_with_parent(sign: signal.Signals) -> Callable[[], None] | None:

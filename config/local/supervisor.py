@@ -32,7 +32,16 @@ from accounts.channels.registry import channels
 from accounts.models import Account
 from config import env
 from config.local import embedded
-from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
+from config.local.children import (
+    ENDS_WITH_PARENT,
+    Child,
+    end,
+    is_alive,
+    kill_session,
+    rotate,
+    session_members,
+    wait_until,
+)
 from config.local.provider import Provider, health
 from fanout.models import ClusterBeat
 from fanout.rules.liveness import CLUSTERS, FIRST_BEAT_WITHIN, RESTART_BRIDGE_AFTER, RESTART_CLUSTER_AFTER
@@ -224,6 +233,7 @@ class Supervisor:
         self._start_bridges()
         self._restart_hung_bridges()
         self._restart_stalled()
+        self._rotate_logs()
         self._end_remains(now)
 
     def _keep_alive(self, child: Child) -> None:
@@ -286,6 +296,14 @@ class Supervisor:
             embedded.ensure_running(settings.VAR_DIR)
         except embedded.EmbeddedError as problem:
             self.say(str(problem))
+
+    def _rotate_logs(self) -> None:
+        """Keep logs small: every request of a stranger writes lines."""
+        for child in self._children():
+            try:
+                rotate(child.log)
+            except OSError as problem:  # a full disk: no reason to stop sending
+                log.warning("%s was not rotated: %s", child.log, problem.strerror)
 
     def _ask_remains_to_end(self) -> None:
         """Signal them where the kernel did not: a second SIGTERM can catch django-q2 inside its first and hang it."""

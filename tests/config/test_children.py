@@ -69,8 +69,34 @@ def test_a_large_log_is_moved_aside(tmp_path, monkeypatch):
     children.rotate(log)
     log.write_text("long")
     children.rotate(log)
-    assert not log.exists()
+    assert log.read_text() == ""
     assert log.with_name("one.log.1").read_text() == "long"
+
+
+WRITES = "import time\nfor n in range(100000):\n    print(f'line {n}', flush=True)\n    time.sleep(0.001)"
+
+
+@pytest.mark.processes
+def test_the_log_of_a_running_child_is_rotated(settings, tmp_path, monkeypatch):
+    settings.VAR_DIR = tmp_path
+    monkeypatch.setattr(children, "MOST_LOG_BYTES", 2_000)
+    parent = Supervisor(lambda line: None, "127.0.0.1", 8000, sandbox=False, workers=None)
+    parent.web.command = [sys.executable, "-c", WRITES]
+    parent.web.start()
+    try:
+        old = parent.web.log.with_name("web.log.1")
+        assert children.wait_until(lambda: parent.web.log.stat().st_size > 2_000, 20)
+        parent._rotate_logs()
+        assert parent.web.log.stat().st_size < old.stat().st_size
+        # It goes on at the beginning of the emptied file, and a second time.
+        assert children.wait_until(lambda: parent.web.log.stat().st_size > 2_000, 20)
+        assert parent.web.log.read_text().startswith("line ")
+        parent._rotate_logs()
+        assert "line 0\n" not in old.read_text()
+        assert old.stat().st_mode & 0o077 == 0
+    finally:
+        parent.web.kill_all()
+        parent.record.close()
 
 
 @pytest.mark.processes

@@ -130,9 +130,18 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
     assert "(48,010 characters left out)" in written
 
 
-def test_an_address_is_not_cut_before_it_is_shortened():
-    around = "x" * (logs.MOST_AT_START - 60) + " ann.smith@example.com " + "y" * 60_000
+@pytest.mark.parametrize("kept", [logs.MOST_AT_START, logs.LINE_AT_START])
+def test_an_address_is_not_cut_before_it_is_shortened(kept):
+    around = "x" * (kept - 60) + " ann.smith@example.com " + "y" * 60_000
     assert "smith" not in Line().format(record(around))
+
+
+@pytest.mark.parametrize("formatter", [Line(), Json()], ids=["line", "json"])
+def test_a_strangers_path_makes_a_short_line_and_a_traceback_stays(formatter):
+    assert len(formatter.format(record("Not Found: %s", "/" + "a" * 60_000, request="/" + "a" * 60_000))) < 2_200
+    failed = record("it failed")
+    failed.exc_info = (RuntimeError, RuntimeError("x" * 5_000), None)
+    assert len(formatter.format(failed)) > 5_000
 
 
 # --- people ---------------------------------------------------------------------------------------------------
