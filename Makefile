@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-rest test-all search bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
+.PHONY: help demo up test test-rest test-all search bench mutants lint format lock advisories images screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -53,10 +53,11 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 mutants: dev ## Change the code in small wrong ways and list what no test notices; COUNT=60 SEED=1 ONLY=fanout/engine
 	@$(PY) -m tests.mutants --count $(or $(COUNT),60) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))
 
-lint: dev ## Run ruff, import-linter, the check of docstrings and mypy
+lint: dev ## Run ruff, import-linter, mypy, and the checks of docstrings and pins
 	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@echo "== imports" && $(VENV)/bin/lint-imports --no-logo
 	@echo "== plain English" && $(PY) .ci/structure.py --check
+	@echo "== pins" && $(PY) .ci/pins.py
 	@echo "== mypy" && $(PY) -m mypy .
 
 format: dev ## Format with ruff
@@ -71,6 +72,9 @@ lock: dev ## Refresh the lock files from pyproject.toml
 
 advisories: ## List pinned packages with known advisories (asks osv.dev)
 	@$(PYTHON) .ci/advisories.py requirements.lock requirements-dev.lock requirements-whatsapp.lock
+
+images: ## Pin the images of deploy/ by their digests, for a release (asks the registries through docker)
+	@$(PYTHON) .ci/pins.py --pin
 
 whatsapp: runtime ## Install what paired WhatsApp numbers need besides (neonize)
 	@cmp -s requirements-whatsapp.lock $(WHATSAPP_STAMP) || { \

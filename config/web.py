@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import Any, ParamSpec, TypeVar
@@ -335,7 +335,17 @@ def _address(scope: Scope) -> str:
 
 def client_address(request: HttpRequest) -> str:
     """Return the address that the request came from, for lockouts and the audit trail."""
-    return address_behind_proxies(request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", ""))
+    address, forwarded = request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", "")
+    if forwarded and settings.HTTPS and _is_address(address) and not _is_proxy(address):
+        _warn_of_proxy(address)
+    return address_behind_proxies(address, forwarded)
+
+
+@lru_cache(maxsize=8)
+def _warn_of_proxy(address: str) -> None:
+    """Log once for each of a few addresses: a proxy is not believed, so all its visitors share one lockout."""
+    if ip_address(address).is_private:
+        log.warning("X-Forwarded-For of %s is not believed: if this is your proxy, name it in TRUSTED_PROXIES", address)
 
 
 def address_behind_proxies(address: str, forwarded_for: str) -> str:

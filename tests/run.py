@@ -28,6 +28,7 @@ LINTERS = (
     ("ruff format", [sys.executable, "-m", "ruff", "format", "--check", "."]),
     ("imports", [str(BIN / "lint-imports"), "--no-logo"]),
     ("plain English", [sys.executable, ".ci/structure.py", "--check"]),
+    ("pins", [sys.executable, ".ci/pins.py"]),
     ("mypy", [sys.executable, "-m", "mypy", "."]),
 )
 NO_TESTS = 5  # pytest's exit code when it found nothing to run

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 import shutil
 import subprocess
 import sys
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.hashers import make_password
+from django.test import Client, RequestFactory
+
+from config import web
+from tests.admin.conftest import plain_static_files  # noqa: F401 - a fixture for all tests here
+from tests.factories import UserFactory
 
 DEPLOY = Path(settings.BASE_DIR) / "deploy"
 UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
@@ -56,3 +66,76 @@ def test_the_image_has_every_package_that_settings_name():
     assert ours | {"templates"} <= copied
     let_in = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     assert {f"!{package}" for package in ours | {"templates"}} <= set(let_in)
+
+
+# --- containers behind a proxy on the same machine --------------------------------------------------------
+
+
+def compose_default(name: str) -> str:
+    found = re.search(rf"{name}: \${{{name}:-([^}}]*)}}", (DEPLOY / "compose.yaml").read_text())
+    assert found, name
+    return found[1]
+
+
+@pytest.mark.django_db
+def test_strangers_behind_the_composed_proxy_do_not_lock_everybody_out(settings):
+    """A proxy on the machine reaches the container from the network's gateway."""
+    gateway = re.search(r"gateway: ([0-9.]+)", (DEPLOY / "compose.yaml").read_text())
+    assert gateway
+    settings.TRUSTED_PROXIES = [ip_network(compose_default("TRUSTED_PROXIES"))]
+    UserFactory.create(username="mei", password=make_password("right horse"))
+
+    def log_in(name: str, password: str, address: str) -> int:
+        client = Client(REMOTE_ADDR=gateway[1] if gateway else "", HTTP_X_FORWARDED_FOR=address)
+        return client.post("/admin/login/", {"username": name, "password": password}).status_code
+
+    assert [log_in(f"name{n}", "wrong", "203.0.113.9") for n in range(26)][-1] == 429
+    assert log_in("mei", "right horse", "203.0.113.10") == 302
+
+
+def test_a_proxy_that_is_not_believed_is_told_once(settings, caplog):
+    settings.HTTPS, settings.TRUSTED_PROXIES = True, [ip_network("127.0.0.1/32")]
+    web._warn_of_proxy.cache_clear()
+    for address in ("172.18.0.1", "172.18.0.1", "127.0.0.1", "8.8.8.8"):
+        request = RequestFactory().get("/", REMOTE_ADDR=address, HTTP_X_FORWARDED_FOR="203.0.113.9")
+        assert web.client_address(request) == ("203.0.113.9" if address == "127.0.0.1" else address)
+    (record,) = caplog.records
+    assert "172.18.0.1 is not believed" in record.getMessage()
+
+
+# --- what is pinned ---------------------------------------------------------------------------------------
+
+pins: Any = runpy.run_path(str(DEPLOY.parent / ".ci" / "pins.py"))
+A_HASH = "--hash=sha256:" + "0" * 64
+LOCK_CASES = {
+    "pinned": (f"attrs==26.1.0 \\\n    {A_HASH}\n", ""),
+    "with a marker": (f"attrs==26.1.0 ; python_version < '3.12' \\\n    {A_HASH}\n", ""),
+    "without a hash": ("attrs==26.1.0\n", "no hash"),
+    "with a weak hash": ("attrs==26.1.0 --hash=md5:00\n", "not a package"),
+    "a range": (f"attrs>=26 {A_HASH}\n", "not a package"),
+    "any version": (f"attrs {A_HASH}\n", "not a package"),
+    "an address": (f"attrs @ https://files.example/attrs.whl {A_HASH}\n", "not a package"),
+    "another index": (f"--extra-index-url https://index.example\nattrs==26.1.0 {A_HASH}\n", "not a package"),
+    "twice": (f"attrs==26.1.0 {A_HASH}\nattrs==26.2.0 {A_HASH}\n", "twice"),
+    "empty": ("", "no packages"),
+}
+
+
+@pytest.mark.parametrize("case", LOCK_CASES)
+def test_what_is_not_pinned_is_found(case):
+    text, problem = LOCK_CASES[case]
+    found = " ".join(pins["lock_problems"](text))
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_images_have_a_tag_and_for_a_release_a_digest():
+    digest = "@sha256:" + "0" * 64
+    check = pins["image_problems"]
+    assert check(f"FROM python:3.11-slim{digest}\n  image: crier\n", True) == []
+    assert check("FROM python:3.11-slim\n", False) == []
+    assert "digest" in check("FROM python:3.11-slim\n", True)[0]
+    assert "tag" in check("    image: postgres\n", False)[0]
+    assert "tag" in check("    image: postgres:latest\n", False)[0]
+    assert "attrs" in pins["difference"]({"attrs": "1"}, {"attrs": "2"})[0]
+    assert list(pins["problems"](False)) == []

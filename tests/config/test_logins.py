@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
 from io import StringIO
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import time_machine
+from axes.models import AccessAttempt
+from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
+from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
@@ -21,6 +28,7 @@ from config import logins
 from config.local.supervisor import StartError
 from config.logins import DEMO_LOGINS
 from fanout.management.commands import up
+from fanout.models import TrailEntry
 from fanout.ops import diagnosis
 from tests.factories import UserFactory
 
@@ -32,6 +40,14 @@ def test_demo_data_wants_the_embedded_database(settings):
     with pytest.raises(CommandError, match="unset DATABASE_URL"):
         call_command("demo_data")
     assert not User.objects.exists()
+
+
+def test_a_demo_leaves_another_database_as_it_is(settings, monkeypatch, tmp_path):
+    """It is refused before its migrations run."""
+    settings.EMBEDDED_DATABASE, settings.VAR_DIR = False, tmp_path
+    monkeypatch.setattr(up.Command, "prepare", lambda *args: pytest.fail("the database was migrated"))
+    with pytest.raises(CommandError, match="unset DATABASE_URL"):
+        call_command("up", "--demo")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "crier.example.com"])
@@ -145,6 +161,83 @@ def test_a_login_forgets_ones_own_typing_errors_from_there_only():
     assert log_in("jonas", "203.0.113.1") == 302
     assert guess("jonas", "203.0.113.1") == 200
     assert guess("jonas", "203.0.113.2") == 429
+
+
+@pytest.fixture
+def hashed(monkeypatch: Any) -> list[str]:
+    """The passwords that were hashed, each of which takes a while."""
+    passwords: list[str] = []
+    really = ModelBackend.authenticate
+
+    def hashing(self: Any, request: Any, username: Any = None, password: Any = None, **kwargs: Any) -> Any:
+        passwords.append(password)
+        if "wrong" in password:
+            time.sleep(0.3)  # hashes of tests have one round
+        return really(self, request, username, password, **kwargs)
+
+    monkeypatch.setattr(ModelBackend, "authenticate", hashing)
+    return passwords
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_guesses_at_the_same_moment_get_no_more_than_the_limit(hashed):
+    person("jonas")
+    start = Barrier(12)
+
+    def try_it(number: int) -> int:
+        start.wait()
+        try:
+            form = {"username": "jonas", "password": f"wrong {number}"}
+            return Client().post("/admin/login/", form, REMOTE_ADDR="203.0.113.1").status_code
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(12) as threads:
+        statuses = Counter(threads.map(try_it, range(12)))
+    assert len(hashed) == 5
+    assert statuses[429] >= 7
+    assert log_in("jonas", "203.0.113.1") == 429
+    assert log_in("jonas", "203.0.113.2") == 302
+
+
+@pytest.mark.django_db
+def test_a_right_password_leaves_no_guess_behind():
+    person("jonas")
+    assert guess("jonas", "203.0.113.1") == 200
+    client, form = Client(), {"username": "jonas", "password": "horse-battery-9-staple"}
+    assert client.post("/admin/login/", form, REMOTE_ADDR="203.0.113.1").status_code == 302
+    for _ in range(7):
+        # Proves who one is without a login, which would forget what was counted.
+        answer = client.post("/admin/confirm/", {"proof": form["password"]}, REMOTE_ADDR="203.0.113.1")
+        assert answer.status_code == 302
+    assert not AccessAttempt.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_name_that_no_user_can_have_is_counted_and_not_hashed(hashed):
+    statuses = [guess(f"{n:03}" + "x" * 150 * (n % 3 + 1), "203.0.113.1") for n in range(27)]
+    assert statuses == [200] * 24 + [429] * 3
+    assert hashed == []
+
+
+@pytest.mark.django_db
+def test_the_old_password_cannot_be_guessed_on_the_page_that_changes_it():
+    person("jonas")
+    client = Client()
+    client.force_login(User.objects.get(username="jonas"), backend="django.contrib.auth.backends.ModelBackend")
+
+    def change(old: str) -> int:
+        form = {"old_password": old, "new_password1": "a new horse 7 words", "new_password2": "a new horse 7 words"}
+        return client.post("/admin/password_change/", form, REMOTE_ADDR="203.0.113.1").status_code
+
+    assert [change(f"wrong {n}") for n in range(6)] == [200] * 4 + [429] * 2
+    assert change("horse-battery-9-staple") == 429
+    assert TrailEntry.objects.filter(verb="password change failed", actor_name="jonas").count() == 7
+    with time_machine.travel(timezone.now() + timedelta(minutes=16)):
+        assert change("horse-battery-9-staple") == 302
+    assert TrailEntry.objects.filter(verb="changed the password", subject="jonas").exists()
+    assert User.objects.get(username="jonas").check_password("a new horse 7 words")
 
 
 pytestmark = pytest.mark.django_db

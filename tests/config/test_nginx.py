@@ -110,11 +110,11 @@ class Proxy:
     """nginx with the sample, on ports and with files of its own."""
 
     def __init__(self, place: Path, upstream: int) -> None:
-        self.port = free_port()
+        self.port, self.plain_port = free_port(), free_port()
         pem = certificate(place)
         text = SAMPLE.read_text()
         for old, new in {
-            "listen 80;": f"listen 127.0.0.1:{free_port()};",
+            "listen 80;": f"listen 127.0.0.1:{self.plain_port};",
             "listen [::]:80;": "",
             "listen 443 ssl http2;": f"listen 127.0.0.1:{self.port} ssl http2;",
             "listen [::]:443 ssl http2;": "",
@@ -202,3 +202,36 @@ def test_metrics_want_their_token_and_pages_https(proxy):
     log = proxy.access_log.read_text()
     assert "/hooks/wassenger/***" in log
     assert all(secret not in log for secret in ("ann@", "half-of", "signed-link"))
+
+
+@needs_nginx
+def test_cookies_and_addresses_are_for_https_and_this_name_only(proxy):
+    forged = {
+        "X-Forwarded-Proto": "http",
+        "X-Forwarded-Host": "evil.example",
+        "Forwarded": "host=evil.example;proto=http",
+    }
+    page = proxy.ask("GET", "/admin/login/", headers=forged)
+    assert page.status == 200  # a believed “http” would be redirected
+    assert "; Secure" in page.headers["Set-Cookie"]
+    assert page.headers["Strict-Transport-Security"].startswith("max-age=31536000")
+    assert "evil.example" not in str(page.headers)
+    # A name that a stranger lets point to this server.
+    assert proxy.ask("GET", "/admin/login/", headers={"Host": "evil.example"}).status == 400
+    # A form that a page of another site sends, with the visitor's cookie.
+    token = page.headers["Set-Cookie"].split("csrftoken=")[1].split(";")[0]
+    form = urlencode({"username": "mei", "password": "x", "csrfmiddlewaretoken": token})
+    sent = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": f"csrftoken={token}",
+        "Origin": "https://evil.example",
+    }
+    assert proxy.ask("POST", "/admin/login/", body=form, headers=sent).status == 403
+
+
+@needs_nginx
+def test_plain_http_leads_to_https(proxy):
+    with closing(http.client.HTTPConnection("127.0.0.1", proxy.plain_port, timeout=30)) as connection:
+        connection.request("GET", "/admin/?q=1", headers={"Host": "crier.example.com"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Location"]) == (301, "https://crier.example.com/admin/?q=1")

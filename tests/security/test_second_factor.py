@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections
 from django.test import Client
 from django.urls import reverse
 from django_otp.plugins.otp_static.models import StaticToken
@@ -109,6 +112,29 @@ def test_a_recovery_code_works_once_in_any_spelling(person, codes):
     assert again.post(CODE, {"code": codes[0]}).status_code == 200
     assert again.get("/admin/").status_code == 302
     assert TrailEntry.objects.filter(verb="used a recovery code", actor_id=person.pk).count() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["recovery", "app"])
+def test_a_code_works_once_also_at_the_same_moment(kind):
+    user = User.objects.create_user("mei", is_staff=True)
+    app = second_factor.begin(user)
+    app.confirmed = True
+    app.save()
+    code = second_factor.new_recovery_codes(user)[0] if kind == "recovery" else app_code(app)
+    start = Barrier(8)
+
+    def enter(_number: int) -> bool:
+        start.wait()
+        try:
+            return second_factor.accepted(User.objects.get(pk=user.pk), code) is not None
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(enter, range(8))) == [False] * 7 + [True]
+    assert second_factor.recovery_codes_left(user) == (9 if kind == "recovery" else 0)
 
 
 def test_recovery_codes_outlive_a_change_of_the_key(person, codes, settings):

@@ -7,8 +7,10 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import pytest
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
 from accounts.channels.events import EventKind
 from accounts.channels.paired import Jid
+from accounts.channels.whatsapp import wire
+from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
 from accounts.channels.whatsapp.bridge.library import Limits
@@ -550,3 +554,19 @@ def test_a_bridge_that_runs_for_months_forgets_too(tmp_path: Path) -> None:
         journal.remember_person(PERSON, "4915200000001@s.whatsapp.net", 0)
 
         wait_for(lambda: not journal.person(PERSON))
+
+
+def test_no_address_of_the_bridge_answers_without_the_token(bridge: InThread) -> None:
+    """Neither a page that a browser on this machine shows, nor another user of the machine, gets through."""
+    routes = Api(bridge.bridge, "").application().router.routes()
+    asked = {(route.method, str(route.resource.canonical if route.resource else "")) for route in routes}
+    assert len(asked) > 10
+    before = bridge.delivered()
+    for method, path in asked:
+        for headers in ({}, {wire.TOKEN_HEADER: "guessed"}, {wire.TOKEN_HEADER: "", "Host": "evil.example"}):
+            with closing(HTTPConnection("127.0.0.1", int(bridge.url.rpartition(":")[2]), timeout=10)) as connection:
+                connection.request(method, path.replace("{account}", "1"), b"{}" * (method == "POST"), headers)
+                answer = connection.getresponse()
+                assert answer.status == 403, (method, path, headers)
+                assert "Access-Control-Allow-Origin" not in answer.headers
+    assert bridge.delivered() == before

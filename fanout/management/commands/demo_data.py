@@ -18,6 +18,8 @@ from fanout.management.demo import history
 from fanout.models import Run
 from fanout.runs import controls
 
+EMBEDDED_ONLY = "The demo has well-known passwords, so it goes into the embedded database only: unset DATABASE_URL."
+
 
 class Command(PlainCommand):
     help = "Add demo data. If it exists already, only start a run, unless one is going on."
@@ -28,9 +30,7 @@ class Command(PlainCommand):
 
     def handle(self, *args: Any, provider: str | None, site: str | None, **options: Any) -> None:
         if not settings.EMBEDDED_DATABASE:
-            raise CommandError(
-                "The demo has well-known passwords, so it goes into the embedded database only: unset DATABASE_URL."
-            )
+            raise CommandError(EMBEDDED_ONLY)
         url = provider or settings.SANDBOX_URL
         with transaction.atomic():
             cast = demo.gather(url)

@@ -17,6 +17,7 @@ from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
 from config.logins import DEMO_LOGINS, demo_logins
 from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
 from fanout.management.base import NotDone, PlainCommand, in_range
+from fanout.management.commands.demo_data import EMBEDDED_ONLY
 from fanout.ops import diagnosis
 
 MOST_WORKERS = 64  # as DRIVER_SLOTS
@@ -39,6 +40,8 @@ class Command(PlainCommand):
             raise CommandError(
                 f"The demo has well-known passwords, so it listens on this machine only: omit --host {host} or --demo."
             )
+        if demo and not settings.EMBEDDED_DATABASE:
+            raise CommandError(EMBEDDED_ONLY)
         try:
             parent = Supervisor(self.say, host, port, sandbox=demo, workers=workers)
             parent.claim()
