@@ -371,6 +371,9 @@ class Transport(abc.ABC):
     channel: ClassVar[Channel]
     #: True where the provider drops a second message with the same id, so that a repeat is safe.
     recognises_repeats: bool = False
+    #: The epoch of the claim that the next `send` is for, set by the lane. A provider of our own refuses an order of an
+    #: earlier holder of the lane by it.
+    epoch: int = 0
 
     def __init__(self, account: AccountConfig) -> None:
         self.account = account

@@ -278,6 +278,7 @@ class Dispatcher:
         if now >= run.closes_at:
             return NEVER_CALLED, 0
         self.account.pace = called_late(self.account.pace, debt_at_claim, timedelta(seconds=began - claim.mono))
+        self.transport.epoch = claim.epoch
         try:
             outcome = await self.limit.keep(
                 self.transport.send(target.address, part, message_id(target.id, part.index))
