@@ -248,6 +248,22 @@ class DailyLimit(models.Model):
         return f"{self.account}: {self.limit if self.limit is not None else 'no cap'} × {self.action} a day"
 
 
+class PairedSession(models.Model):
+    """The machine that has a paired number's session, by the bridge's journal there.
+
+    A bridge notes a message in its journal before it leaves. Since `journal_since` that was this one: a message which
+    it does not know, claimed after that, never left.
+    """
+
+    account = models.OneToOneField(Account, on_delete=models.CASCADE, primary_key=True, related_name="paired_session")
+    journal = models.CharField(max_length=36)
+    journal_since = models.DateTimeField()
+    host = models.CharField(max_length=200)
+
+    def __str__(self) -> str:
+        return f"session of {self.account_id} on {self.host}"
+
+
 class Profile(models.Model):
     """The choices that a person made for their own pages."""
 

@@ -6,17 +6,20 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 from aiohttp import web
-from django.db import close_old_connections, connection, connections
+from django.db import close_old_connections, connection, connections, transaction
 from django.utils import timezone
 from psycopg.conninfo import make_conninfo
 
@@ -27,14 +30,18 @@ from accounts.channels.whatsapp.bridge import library
 from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.bridge import Bridge
 from accounts.channels.whatsapp.bridge.library import Limits
+from accounts.channels.whatsapp.bridge.review import Doubt, Judged
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.scripted import ScriptedWhatsApp
 from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.models import Account
-from fanout.database import conninfo
+from fanout.database import conninfo, execute
 from fanout.engine.connection import AsyncLink
 from fanout.inbound import events as inbound
+from fanout.models import Run, RunTarget
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
+from fanout.rules.message_ids import name_of, named_in
+from fanout.runs import corrections
 from reminders.groups import synchronise
 
 log = logging.getLogger("crier.bridge")
@@ -180,6 +187,17 @@ PREFIX = "crier-bridge "
 ACCOUNTS = "SELECT id FROM accounts_account WHERE channel = %s"
 TAKE = "SELECT pg_try_advisory_lock(%s, %s) AS taken"
 GIVE_BACK = "SELECT pg_advisory_unlock(%s, %s)"
+# The first journal of an account is its own, and so is that of a later pairing. The time is the database's: bridges of
+# several machines write it.
+USE_JOURNAL = """
+INSERT INTO accounts_pairedsession AS s (account_id, journal, journal_since, host)
+VALUES (%(account)s, %(journal)s, clock_timestamp(), %(host)s)
+ON CONFLICT (account_id) DO UPDATE
+   SET host = excluded.host, journal = excluded.journal,
+       journal_since = CASE WHEN s.journal = excluded.journal THEN s.journal_since ELSE excluded.journal_since END
+ WHERE s.journal = excluded.journal OR %(replace)s
+RETURNING journal_since
+"""
 OWNER = """
 SELECT a.application_name AS name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
  WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
@@ -224,6 +242,11 @@ class LockShard:
     async def give_back(self, account_id: int) -> None:
         await self._query(GIVE_BACK, (BRIDGE_LOCKS, account_id))
 
+    async def use_journal(self, account_id: int, journal: str, replace: bool) -> datetime | None:
+        host = socket.gethostname()[:200]
+        facts = {"account": account_id, "journal": journal, "replace": replace, "host": host}
+        return next((row["journal_since"] for row in await self._query(USE_JOURNAL, facts)), None)
+
     async def owner(self, account_id: int) -> str:
         rows = await self._query(OWNER, (BRIDGE_LOCKS, account_id))
         return next((str(row["name"]).removeprefix(PREFIX) for row in rows), "")
@@ -255,6 +278,15 @@ class DatabaseFeed:
     async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
         await self._run(lambda: _store_groups(account_id, address, groups))
 
+    async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
+        return await self._run(lambda: _doubts(accounts, oldest, newest, timezone.now()))
+
+    async def settle(self, account_id: int, judged: Sequence[Judged]) -> None:
+        await self._run(lambda: _settle(account_id, judged, timezone.now()))
+
+    async def settled(self, messages: Sequence[str]) -> set[str]:
+        return await self._run(lambda: _settled(messages))
+
     async def close(self) -> None:
         await self._run(connections.close_all)
         self.thread.shutdown()
@@ -276,3 +308,86 @@ def _store_groups(account_id: int, address: str, groups: Sequence[WhatsAppGroup]
         Account.objects.filter(pk=account_id).update(address=address)
     listed = [base.Group(g.jid, g.name, g.size, g.announce_only, g.may_write) for g in groups]
     synchronise(account, listed, timezone.now())
+
+
+# --- doubts -----------------------------------------------------------------------------------------------
+
+
+MOST_DOUBTS = 1_000
+KNOWN_AS_SENT = "sent, by the bridge's journal"
+NEVER_LEFT = "never left, by the bridge's journal: send again"
+# The newest first: an operator has had time for the others. The witness is by the same account, before the claim.
+DOUBTS = """
+SELECT t.id, t.run_id, t.account_id, t.parts_sent, t.claimed_at, t.claim_epoch, l.epoch,
+       w.run_target_id AS witness, w.part AS witness_part
+  FROM fanout_runtarget t
+  JOIN fanout_lanestate l ON l.account_id = t.account_id
+  LEFT JOIN LATERAL (
+       SELECT a.run_target_id, a.part FROM fanout_activity a
+        WHERE a.account_id = t.account_id AND a.action = %(action)s AND a.at < t.claimed_at AND a.at > %(after)s
+          AND a.outcome = 'sent' AND a.kind <> 'settled' AND a.run_target_id IS NOT NULL
+        ORDER BY a.at DESC LIMIT 1) AS w ON true
+ WHERE t.account_id = ANY(%(accounts)s) AND t.status = 'unconfirmed'
+   AND t.claimed_at > %(after)s AND t.claimed_at < %(before)s
+ ORDER BY t.claimed_at DESC LIMIT %(most)s
+"""
+
+
+def _doubts(accounts: Sequence[int], oldest: timedelta, newest: timedelta, now: datetime) -> dict[int, list[Doubt]]:
+    span = {"after": now - oldest, "before": now - newest}
+    doubts = defaultdict(list)
+    for row in execute(DOUBTS, span | {"accounts": list(accounts), "action": CHANNEL.action, "most": MOST_DOUBTS}):
+        witness = name_of(row["witness"], row["witness_part"]) if row["witness"] else ""
+        doubts[row["account_id"]].append(
+            Doubt(
+                target_id=row["id"],
+                run_id=row["run_id"],
+                name=name_of(row["id"], row["parts_sent"]),
+                claimed_at=row["claimed_at"],
+                claim_epoch=row["claim_epoch"],
+                lane_epoch=row["epoch"],
+                witness=witness,
+            )
+        )
+    return doubts
+
+
+def _settle(account_id: int, judged: Sequence[Judged], now: datetime) -> None:
+    """Settle the targets, each run in a transaction of its own."""
+    by_run = defaultdict(list)
+    for one in judged:
+        by_run[one.doubt.run_id].append(one)
+    for run_id, of_run in sorted(by_run.items()):
+        with transaction.atomic():
+            run = Run.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
+            if run is not None:
+                _settle_run(run, account_id, of_run, now)
+
+
+def _settle_run(run: Run, account_id: int, judged: Sequence[Judged], now: datetime) -> None:
+    claims = {(one.doubt.target_id, one.doubt.claim_epoch, one.doubt.claimed_at): one for one in judged}
+    targets = run.targets.filter(account_id=account_id, status=RunTarget.Status.UNCONFIRMED)
+    found = targets.filter(pk__in=[pk for pk, _, _ in claims]).values_list("pk", "claim_epoch", "claimed_at")
+    still = [claims[claim] for claim in found if claim in claims]
+    never_left = [one.doubt.target_id for one in still if not one.provider_id]
+    sent = {one.doubt.target_id: one.provider_id for one in still if one.provider_id}
+    for target_id, provider_id in sent.items():
+        run.targets.filter(pk=target_id).update(provider_id=provider_id, in_doubt=False)
+    if sent:
+        corrections.settle(run, sent, True, None, now, words=KNOWN_AS_SENT)
+    if never_left:
+        corrections.settle(run, never_left, False, None, now, words=NEVER_LEFT)
+
+
+def _settled(messages: Sequence[str]) -> set[str]:
+    """Return the messages whose part is settled: it counts as sent, or is to be sent again, or never will be."""
+    named = {message: name for message in messages if (name := named_in(message))}
+    targets = RunTarget.objects.filter(pk__in={name.target_id for name in named.values()})
+    known = {pk: (status, parts) for pk, status, parts in targets.values_list("pk", "status", "parts_sent")}
+    open_states = (RunTarget.Status.SENDING, RunTarget.Status.UNCONFIRMED)
+    return {
+        message
+        for message, name in named.items()
+        if name.target_id in known
+        and (known[name.target_id][1] > name.part or known[name.target_id][0] not in open_states)
+    }

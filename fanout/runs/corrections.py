@@ -47,9 +47,12 @@ from reminders.targets import restore
 
 
 def settle(
-    run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False
+    run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False, words: str = ""
 ) -> ControlResult:
-    """Settle unconfirmed targets by an operator's word, or the provider's: they were delivered, or are sent again."""
+    """Settle unconfirmed targets by an operator's word, or the provider's: they were delivered, or are sent again.
+
+    `words`: the timeline's, where it was neither.
+    """
     with change(run, user):
         unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
         targets = list(unconfirmed.select_related("account"))
@@ -64,7 +67,7 @@ def settle(
         if delivered and again:
             # In this transaction: after a crash in between they would be unconfirmed, and settled a second time.
             carry_out(transitions.reopen_targets(run.pk, again, len(run.parts), now))
-        log_event(run, user, now, "settled", f"{len(targets)} × {_settled_as(delivered, by_provider)}")
+        log_event(run, user, now, "settled", f"{len(targets)} × {words or _settled_as(delivered, by_provider)}")
         if not again:
             carry_out(transitions.rejudge(run.pk, now))
     if again:

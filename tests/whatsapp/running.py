@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -24,9 +25,12 @@ from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.bridge import Bridge
-from accounts.channels.whatsapp.bridge.library import Limits
+from accounts.channels.whatsapp.bridge.conditions import utc_now
+from accounts.channels.whatsapp.bridge.library import Library, Limits
+from accounts.channels.whatsapp.bridge.review import Doubt, Judged
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.scripted import ScriptedBook, ScriptedWhatsApp
+from accounts.channels.whatsapp.bridge.session import Session
 from config.local.children import Child, wait_until
 from tests.crier_processes import MANAGE, environment
 
@@ -40,6 +44,7 @@ QUICK = {
     "watch": 0.05,
     "stop": 0.2,
     "begin": 0.1,
+    "review": 0.1,
 }
 #: For tests of what takes too long.
 IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}
@@ -55,6 +60,16 @@ def paired(folder: Path, account: int) -> None:
     journal = Journal(own / JOURNAL_FILE)
     journal.note(PAIRED_AS, f"49151{account:08d}@s.whatsapp.net")
     journal.close()
+
+
+def session_of(account: int, library: Library, folder: Path, limits: Limits) -> Session:
+    """A session without a bridge, whose journal has been in use for ever."""
+
+    async def use_journal(session: Session, replace: bool = True) -> bool:
+        session.in_use_since = datetime(2000, 1, 1, tzinfo=UTC)
+        return True
+
+    return Session(account, library, folder, limits, lambda: None, use_journal)
 
 
 def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
@@ -120,10 +135,13 @@ def write_script(folder: Path, **rules: Any) -> None:
 
 
 class Locks:
-    """A shard without a database. Bridges that share `held` share the accounts."""
+    """A shard without a database. Bridges that share `held` share the accounts, and `journals` where each is paired."""
 
-    def __init__(self, accounts: set[int], held: dict[int, Locks]) -> None:
+    def __init__(
+        self, accounts: set[int], held: dict[int, Locks], journals: dict[int, tuple[str, datetime]] | None = None
+    ) -> None:
         self.ids, self.held = accounts, held
+        self.journals = {} if journals is None else journals
         self.address = ""
 
     async def accounts(self) -> set[int]:
@@ -134,6 +152,12 @@ class Locks:
 
     async def give_back(self, account_id: int) -> None:
         del self.held[account_id]
+
+    async def use_journal(self, account_id: int, journal: str, replace: bool) -> datetime | None:
+        owner, since = self.journals.setdefault(account_id, (journal, utc_now()))
+        if owner != journal and replace:
+            owner, since = self.journals[account_id] = journal, utc_now()
+        return since if owner == journal else None
 
     async def owner(self, account_id: int) -> str:
         return self.held[account_id].address if account_id in self.held else ""
@@ -149,6 +173,9 @@ class Kept:
     def __init__(self) -> None:
         self.events: list[ProviderEvent] = []
         self.groups: dict[int, Sequence[WhatsAppGroup]] = {}
+        self.open_doubts: dict[int, list[Doubt]] = {}
+        self.judged: list[Judged] = []
+        self.decided: set[str] = set()
         self.broken = False
 
     async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
@@ -159,15 +186,30 @@ class Kept:
     async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
         self.groups[account_id] = groups
 
+    async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
+        return self.open_doubts
+
+    async def settle(self, account_id: int, judged: Sequence[Judged]) -> None:
+        self.judged.extend(judged)
+
+    async def settled(self, messages: Sequence[str]) -> set[str]:
+        return self.decided & set(messages)
+
 
 class InThread(Answers):
     """A bridge in a thread, without a database."""
 
     def __init__(
-        self, folder: Path, *accounts: int, pair: bool = True, held: dict[int, Locks] | None = None, **rules: Any
+        self,
+        folder: Path,
+        *accounts: int,
+        pair: bool = True,
+        held: dict[int, Locks] | None = None,
+        journals: dict[int, tuple[str, datetime]] | None = None,
+        **rules: Any,
     ) -> None:
         self.folder = folder
-        self.shard = Locks(set(accounts), {} if held is None else held)
+        self.shard = Locks(set(accounts), {} if held is None else held, journals)
         self.feed = Kept()
         write_script(folder, **rules)
         for account in accounts if pair else ():

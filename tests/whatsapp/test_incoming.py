@@ -26,7 +26,7 @@ from accounts.channels.whatsapp.bridge.library import Limits
 from accounts.channels.whatsapp.bridge.scripted import ScriptedClient, ScriptedWhatsApp, group_address
 from accounts.channels.whatsapp.bridge.session import Session
 from accounts.channels.whatsapp.wire import Order
-from tests.whatsapp.running import paired
+from tests.whatsapp.running import paired, session_of
 
 GROUP = group_address("1", 0)
 PERSON, NUMBER, HIDDEN = "+4915200000001", "4915200000001@s.whatsapp.net", "77@lid"
@@ -182,6 +182,8 @@ class World:
     session: Session = field(init=False)
     #: the try that this bridge handed over and has no answer to
     flying: int | None = None
+    #: tries at whose beginning the bridge was killed: they may be in its journal, and so in doubt
+    begun: set[int] = field(default_factory=set)
     #: tries, their answers and receipts that happened, each taken by a bridge that lived on
     handed_over: set[int] = field(default_factory=set)
     answered: set[int] = field(default_factory=set)
@@ -220,8 +222,10 @@ class World:
 
     async def _start(self) -> None:
         """As a bridge begins with a stored session."""
-        folder, limits = self.folder / "sessions" / "1", Limits(answer=self.patience)
-        self.session = Session(1, self.server.library, folder, limits, lambda: None)
+        folder = self.folder / "sessions" / "1"
+        self.session = session_of(1, self.server.library, folder, Limits())
+        if not self.patience:
+            self.session.sender._ends_within = self._gives_up  # type: ignore[method-assign]
         self.session.client = self.server.client("session.db", uuid="1-1")
         await self._hear("Connected", self.client.make("Connected"))
 
@@ -243,16 +247,23 @@ class World:
     async def _send(self, number: int) -> None:
         order = Order(PERSON if self.hidden else GROUP, "text", self.tries[number].message, text="Hello")
         self.client.sending = None
+        self.begun.add(number)
         sending = asyncio.create_task(self.session.sender.send(order))
         await self._until(lambda: self.client.sending is not None or (sending.done() and not self.session.sender.tasks))
         if self.client.sending is None:
             sending.result()
+            self.begun.remove(number)
             # An earlier try at the same message was acknowledged late, and that is the answer.
             assert any(self._is_known(n) and self.tries[n].message == order.message_id for n in self.handed_over)
             return
         self.flying = number
         self.handed_over.add(number)
         await self._until(lambda: self.patience > 0 or sending.done())
+
+    async def _gives_up(self, task: asyncio.Task[Any], seconds: float) -> bool:
+        """As a caller does whose message was handed over and not answered."""
+        await self._until(lambda: self.client.sending is not None or task.done())
+        return task.done()
 
     async def _answer(self, number: int) -> None:
         words, self.flying = FATES[self.tries[number].fate][0], None
@@ -311,7 +322,7 @@ class World:
     def _is_the_only_doubt(self, number: int) -> bool:
         """Whether nothing else can be meant by a receipt with this id."""
         refused = {n for n in self.answered if self.tries[n].fate == "refused"}
-        return {n for n in self.handed_over - refused if not self._is_known(n)} == {number}
+        return {n for n in (self.handed_over | self.begun) - refused if not self._is_known(n)} == {number}
 
 
 async def cancel_others() -> None:
@@ -529,7 +540,7 @@ def test_what_a_killed_bridge_had_kept_is_reported_without_a_connection(folders:
     journal.close()
 
     async def start() -> list[ProviderEvent]:
-        session = Session(1, world.server.library, own, Limits(), lambda: None)
+        session = session_of(1, world.server.library, own, Limits())
         waiting = [event for _, event in session.journal.waiting(9)]
         session.journal.close()
         return waiting

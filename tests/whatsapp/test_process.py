@@ -16,20 +16,21 @@ from django.utils import timezone
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.registry import transport_for
+from accounts.channels.whatsapp.bridge.journal import JOURNAL_FILE, Journal
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
-from accounts.models import Account
+from accounts.models import Account, PairedSession
 from fanout.database import conninfo
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink
 from fanout.engine.driver import Driver
 from fanout.inbound import worker
-from fanout.models import InboundEvent, Run, RunTarget
+from fanout.models import Event, InboundEvent, Run, RunTarget
 from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
 from reminders.models import Recipient, ReminderTarget
-from tests.factories import AccountFactory, ReminderFactory
-from tests.whatsapp.running import Process, others_rest, wait_for, write_script
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
+from tests.whatsapp.running import QUICK, Process, others_rest, wait_for, write_script
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
@@ -177,6 +178,49 @@ def test_a_bridge_killed_midway_loses_nothing_and_doubles_nothing(
     left = set(RunTarget.objects.filter(run=run, status="unconfirmed").values_list("address", flat=True))
     assert left == doubted - set(delivered)
     assert RunTarget.objects.filter(run=run, delivered_at=None).count() == len(left)
+
+
+def test_what_never_left_a_killed_bridge_is_sent_again_by_itself(
+    bridge: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bridge had taken the order, and had not begun it: no operator needs to decide."""
+    monkeypatch.setattr("accounts.channels.whatsapp.transport.RETRY_WHEN_OFFLINE", 0.2)
+    limits = QUICK | {"review_after": 1.0}
+    write_script(bridge.folder, limits=limits, question=60)
+    sender = account()
+    in_use_for_long(bridge, sender)
+    bridge.kill()
+    bridge.start()
+    bridge.wait_state(sender.pk, "connected")
+    reminder = ReminderFactory.create(account=sender, owner=sender.owner)
+    for n in range(3):
+        person = RecipientFactory.create(owner=sender.owner, kind="person", address=f"+491520000010{n}")
+        ReminderTarget.objects.create(reminder=reminder, recipient=person, position=n)
+    run = controls.fire(reminder, sender.owner, timezone.now()).run
+    assert run is not None
+
+    def kill_and_restart() -> None:
+        bridge.kill()
+        write_script(bridge.folder, limits=limits)
+        bridge.start()
+
+    over = says("SELECT sent = 3 FROM fanout_run WHERE id = %s", run.pk)
+    asyncio.run(drive(kill_and_restart, lambda: bridge.book.lines("question"), over))
+
+    assert sorted(line["to"] for line in bridge.delivered()) == [f"491520000010{n}@s.whatsapp.net" for n in range(3)]
+    settled = Event.objects.filter(run=run, verb="settled").values_list("detail", flat=True)
+    assert list(settled) == ["1 × never left, by the bridge's journal: send again"]
+
+
+def in_use_for_long(bridge: Process, sender: Account) -> None:
+    """Pair the number, and have its journal prove what happens from now on."""
+    bridge.pair_all(sender.pk)
+    journal = Journal(bridge.var / "whatsapp" / str(sender.pk) / JOURNAL_FILE)
+    since = timezone.now() - timedelta(days=1)
+    PairedSession.objects.update_or_create(
+        account=sender, defaults={"journal": journal.id(), "journal_since": since, "host": "here"}
+    )
+    journal.close()
 
 
 @pytest.mark.parametrize(

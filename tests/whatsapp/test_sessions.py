@@ -20,8 +20,7 @@ from accounts.channels.base import Kind
 from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge.library import Library, Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
-from accounts.channels.whatsapp.bridge.session import Session
-from tests.whatsapp.running import QUICK, InThread, wait_for
+from tests.whatsapp.running import QUICK, InThread, session_of, wait_for
 
 GROUP = group_address("1", 0)
 
@@ -256,7 +255,7 @@ def test_a_client_that_never_begins_keeps_nobody_waiting_and_its_login_counts_fr
     library = Library(lambda *_, **__: client, None, {}, RuntimeError)
 
     async def open_behind_another() -> tuple[int, float | None]:
-        session = Session(1, library, tmp_path, replace(Limits(), connect=0.05), lambda: None)
+        session = session_of(1, library, tmp_path, replace(Limits(), connect=0.05))
         async with library.turn:
             opening = asyncio.create_task(session.open_client())
             for _ in range(20):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,3 +126,23 @@ def test_a_pairing_that_came_to_nothing_leaves_the_account_to_others(
         with home:
             home.wait_state(1, "connected")
             assert held == {1: home.shard}
+
+
+def test_a_number_that_was_paired_anew_stays_on_its_new_machine(tmp_path: Path) -> None:
+    """Its old machine comes back while the new one restarts; the number is there again when it is paired there."""
+    held: dict[int, Locks] = {}
+    shared: dict[str, Any] = {"held": held, "journals": {}}
+    with InThread(tmp_path / "old", 1, **shared) as old:
+        old.wait_state(1, "connected")
+    with InThread(tmp_path / "new", 1, pair=False, pair_after=0, **shared) as new:
+        new.ask("POST", "/accounts/1/pair")
+        new.wait_state(1, "connected")
+
+    with InThread(tmp_path / "old", 1, pair=False, **shared) as old:
+        wait_for(lambda: old.bridge.moved == {1})
+        assert held == {}
+        with InThread(tmp_path / "new", 1, pair=False, **shared) as new:
+            new.wait_state(1, "connected")
+            assert old.ask("GET", "/accounts/1")["owner"] == new.url
+        old.ask("POST", "/accounts/1/pair")
+        old.wait_state(1, "connected")

@@ -94,6 +94,7 @@ class WhatsAppTransport(Transport):
             filename=part.media.filename if part.media else "",
             mime=part.media.mime if part.media else "",
             typing=self.typing,
+            epoch=self.epoch,
         )
 
 

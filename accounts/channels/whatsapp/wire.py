@@ -37,6 +37,8 @@ class Order:
     filename: str = ""
     mime: str = ""
     typing: bool = False
+    #: of the lane that claimed it; 0: not sent by a lane
+    epoch: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,8 +47,10 @@ class Order:
     def read(cls, body: dict[str, Any]) -> Order:
         """Read an order; raises TypeError or ValueError for a body that is not one."""
         order = cls(**body)
-        if not all(isinstance(value, str) for name, value in body.items() if name != "typing"):
-            raise ValueError("all values of an order are texts")
+        if not all(isinstance(value, str) for name, value in body.items() if name not in ("typing", "epoch")):
+            raise ValueError("all other values of an order are texts")
+        if not isinstance(order.typing, bool) or not isinstance(order.epoch, int):
+            raise ValueError("typing is yes or no, and epoch is a number")
         return order
 
 

@@ -6,6 +6,7 @@ import hmac
 import io
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -154,17 +155,21 @@ class Api:
         return web.json_response({"handle": handle, "expires_at": expires_at.isoformat()})
 
     async def messages(self, request: web.Request) -> web.Response:
+        came_at = time.monotonic()
         session = await self._session(request)
         try:
             order = wire.Order.read(await read_object(request))
         except (TypeError, ValueError) as error:
             raise web.HTTPBadRequest(reason=f"This is not an order: {error}") from None
-        outcome = await session.sender.send(order)
-        gone = request.transport is None or request.transport.is_closing()
-        if gone and not isinstance(outcome, Unknown):
+        outcome = await session.sender.send(order, came_at, lambda: not caller_is_gone(request))
+        if caller_is_gone(request) and not isinstance(outcome, Unknown):
             # The caller no longer reads the answer, perhaps because a driver was killed.
             session.sender.report_late(order, outcome)
         return web.json_response(wire.outcome_as_json(outcome))
+
+
+def caller_is_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def state_of(session: Session) -> dict[str, Any]:

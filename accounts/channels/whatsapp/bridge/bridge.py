@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from accounts.channels.events import ProviderEvent
+from accounts.channels.whatsapp.bridge.conditions import utc_now
 from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, is_stored
 from accounts.channels.whatsapp.bridge.library import Library, Limits
+from accounts.channels.whatsapp.bridge.review import OLDEST, Doubt, Judged, judge
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.session import Session
 
@@ -31,6 +35,11 @@ class Shard(Protocol):
 
     async def give_back(self, account_id: int) -> None: ...
 
+    async def use_journal(self, account_id: int, journal: str, replace: bool) -> datetime | None:
+        """Make this journal the account's, and return since when it is; None where another one is. `replace`: an
+        operator has paired the account here, and so moved it to this machine. Called with the account taken."""
+        ...
+
     async def owner(self, account_id: int) -> str:
         """Return the address of the bridge that has the account; "" where none has."""
         ...
@@ -42,6 +51,18 @@ class Feed(Protocol):
         ...
 
     async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None: ...
+
+    async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
+        """Return the unconfirmed targets of accounts whose claims have an age between the two."""
+        ...
+
+    async def settle(self, account_id: int, judged: Sequence[Judged]) -> None:
+        """Settle targets as the journal says, where they are still unconfirmed since the same claim."""
+        ...
+
+    async def settled(self, messages: Sequence[str]) -> set[str]:
+        """Return those of the messages that are no longer in doubt: an operator has decided, or the result is known."""
+        ...
 
 
 class Taken(Exception):
@@ -65,6 +86,8 @@ class Bridge:
         self.limits, self.most = limits, most
         self.sessions: dict[int, Session] = {}
         self.opening: dict[int, asyncio.Lock] = {}
+        #: accounts whose session is stored here, and which were paired on another machine since
+        self.moved: set[int] = set()
         self.news = asyncio.Event()
 
     def folder_of(self, account_id: int) -> Path:
@@ -79,7 +102,7 @@ class Bridge:
             if account_id not in self.sessions:
                 if not pairing and not is_stored(self.folder_of(account_id)):
                     await self._refuse(account_id)
-                await self._take(account_id)
+                await self._take(account_id, pairing)
             return self.sessions[account_id]
 
     async def _refuse(self, account_id: int) -> NoReturn:
@@ -88,12 +111,35 @@ class Bridge:
         owner = await self.shard.owner(account_id)
         raise Taken(owner) if owner else NotStored
 
-    async def _take(self, account_id: int) -> None:
+    async def _take(self, account_id: int, pairing: bool) -> None:
         if len(self.sessions) >= self.most or not await self.shard.take(account_id):
             raise Taken(await self.shard.owner(account_id))
-        session = Session(account_id, self.library, self.folder_of(account_id), self.limits, self.news.set)
+        folder = self.folder_of(account_id)
+        session = Session(account_id, self.library, folder, self.limits, self.news.set, self._use_journal)
+        try:
+            # A session that is stored here may have been replaced by a pairing on another machine since.
+            is_ours = not session.pairing.was_paired or await self._use_journal(session, replace=pairing)
+        except ConnectionError:
+            await session.close()
+            raise
+        if not is_ours:
+            await session.close()
+            await self.shard.give_back(account_id)
+            self._note_moved(account_id)
+            raise Taken(await self.shard.owner(account_id))
         self.sessions[account_id] = session
+        self.moved.discard(account_id)
         await session.open()
+
+    async def _use_journal(self, session: Session, replace: bool = True) -> bool:
+        since = await self.shard.use_journal(session.account_id, session.journal.id(), replace)
+        session.in_use_since = since
+        return since is not None
+
+    def _note_moved(self, account_id: int) -> None:
+        if account_id not in self.moved:
+            self.moved.add(account_id)
+            log.warning("this number was paired on another machine since", extra={"account": account_id})
 
     # -- steps --------------------------------------------------------------------------------------------
 
@@ -138,6 +184,33 @@ class Bridge:
             return False
         return True
 
+    # -- doubts -------------------------------------------------------------------------------------------
+
+    async def review(self) -> None:
+        """End the doubts that the journals end, and have journals forget what was decided elsewhere."""
+        sessions = {number: one for number, one in self.sessions.items() if one.in_use_since is not None}
+        if not sessions:
+            return
+        newest = timedelta(seconds=self.limits.review_after)
+        doubts = await self.feed.doubts(list(sessions), OLDEST, newest)
+        for account_id, open_doubts in doubts.items():
+            session = sessions[account_id]
+            if session.closed or session.in_use_since is None:
+                continue
+            judged = judge(open_doubts, session.journal, session.in_use_since, session.sender.at_hand, utc_now())
+            if judged:
+                await self.feed.settle(account_id, judged)
+        await self._decide(list(sessions.values()))
+
+    async def _decide(self, sessions: Sequence[Session]) -> None:
+        before = time.time() - self.limits.review_after
+        tries = [(one, *row) for one in sessions if not one.closed for row in one.journal.open_tries(before)]
+        if tries:
+            settled = await self.feed.settled([message_id for _, _, message_id in tries])
+            for session, number, message_id in tries:
+                if message_id in settled and not session.closed:
+                    session.journal.decide(number)
+
     # -- leaving ------------------------------------------------------------------------------------------
 
     async def leave(self, account_id: int) -> None:
@@ -160,6 +233,7 @@ class Bridge:
             group.create_task(self._update_loop())
             group.create_task(self._watch_loop())
             group.create_task(self._deliver_loop())
+            group.create_task(self._review_loop())
 
     async def _update_loop(self) -> None:
         while True:
@@ -173,6 +247,14 @@ class Bridge:
         while True:
             await self.watch()
             await asyncio.sleep(self.limits.watch)
+
+    async def _review_loop(self) -> None:
+        while True:
+            try:
+                await self.review()
+            except Exception:  # the database is away, or a journal: what is in doubt stays so
+                log.exception("doubts were not reviewed; tried again")
+            await asyncio.sleep(self.limits.review)
 
     async def _deliver_loop(self) -> None:
         patience = 1.0

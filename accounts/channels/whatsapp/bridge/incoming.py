@@ -110,6 +110,8 @@ class Incoming:
             # Two unknown ids in one chat cannot be told apart.
             elif message_id is None and ids_in[receipt.chat] == 1 and (doubt := self._doubted(receipt)) is not None:
                 self._confirm(receipt, doubt[1], ended=doubt[0])
+            elif message_id is None:
+                journal.drop_unknown(receipt, time.time())
             else:
                 journal.drop_receipt(receipt)
 

@@ -2,13 +2,19 @@
 
 One SQLite file beside the account's session, written before the thing it notes happens. A bridge that is killed leaves
 it whole, and the next one continues with it. Changes that belong together are written in one transaction.
+
+A message that the journal does not know was never handed over, and is sent again (`review.py`). So a try is on disk
+before its message leaves, and each journal has an id of its own: one that was lost, or that of another machine, is
+recognised and proves nothing.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +28,8 @@ from accounts.channels.http import as_moment
 KEEP_SECONDS = 35 * 86_400
 #: A receipt settles a send without an answer that is not older than this.
 DOUBT_SECONDS = 3 * 86_400
+#: Receipts have whole seconds, and the two clocks differ a little.
+CLOCKS_DIFFER = 5
 #: Numbers change hands, and personal data is kept no longer than needed.
 PEOPLE_SECONDS = 30 * 86_400
 
@@ -30,12 +38,13 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tries (
     id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL, recipient TEXT NOT NULL, chat TEXT NOT NULL,
-    began REAL NOT NULL
+    began REAL NOT NULL, decided INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS sent (
     provider_id TEXT PRIMARY KEY, message_id TEXT NOT NULL, chat TEXT NOT NULL, at REAL NOT NULL,
     reported TEXT NOT NULL DEFAULT ''
 );
+CREATE INDEX IF NOT EXISTS sent_message ON sent (message_id);
 CREATE TABLE IF NOT EXISTS held (
     id INTEGER PRIMARY KEY AUTOINCREMENT, provider_id TEXT NOT NULL, kind TEXT NOT NULL, told TEXT NOT NULL,
     chat TEXT NOT NULL, at REAL NOT NULL, named INTEGER NOT NULL, UNIQUE (provider_id, kind)
@@ -47,10 +56,11 @@ CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TE
 
 # All tries for the recipients of this chat, under any id that WhatsApp had for it at the time.
 IN_CHAT = """
-SELECT id, message_id, began FROM tries WHERE recipient IN (
-    SELECT recipient FROM tries WHERE recipient IN (:one, :other) OR chat IN (:one, :other)
-) LIMIT 2
+recipient IN (SELECT recipient FROM tries WHERE recipient IN (:one, :other) OR chat IN (:one, :other))
 """
+
+# By name: the hash behind it changes with the site's key.
+NAMED = "(message_id = :name OR message_id GLOB :name || '-*')"
 
 # `doubts`, the predecessor of `tries`, had one row per message, even for one that was tried twice.
 TAKE_OVER_DOUBTS = """
@@ -88,14 +98,25 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.db.execute("PRAGMA journal_mode = WAL")
-        # A kill -9 loses nothing; only a power cut could, and a send that is lost then is in doubt anyway.
+        # A kill -9 loses nothing. A power cut may lose the last notes, except those written `_durably`.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.executescript(SCHEMA)
+        if "decided" not in {row[1] for row in self.db.execute("PRAGMA table_info(tries)")}:
+            self.db.execute("ALTER TABLE tries ADD COLUMN decided INTEGER NOT NULL DEFAULT 0")
         if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():
             self.db.executescript(TAKE_OVER_DOUBTS)
 
     def close(self) -> None:
         self.db.close()
+
+    @contextmanager
+    def _durably(self) -> Iterator[None]:
+        """Have the next transaction on disk before it returns, so that it outlives a power cut."""
+        self.db.execute("PRAGMA synchronous = FULL")
+        try:
+            yield
+        finally:
+            self.db.execute("PRAGMA synchronous = NORMAL")
 
     # -- facts --------------------------------------------------------------------------------------------
 
@@ -105,6 +126,24 @@ class Journal:
 
     def note(self, name: str, value: str) -> None:
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def id(self) -> str:
+        """Return the journal's own id, by which one that was lost or left on another machine is told apart."""
+        if not self.fact(JOURNAL_ID):
+            with self._durably():
+                self.db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (JOURNAL_ID, str(uuid.uuid4())))
+        return self.fact(JOURNAL_ID)
+
+    def epoch(self) -> int:
+        """Return the lowest epoch of the account's lane whose orders are carried out."""
+        return int(self.fact(LOWEST_EPOCH) or 0)
+
+    def fence(self, epoch: int) -> None:
+        """Refuse the orders of earlier holders of the lane from now on: what they had claimed is judged, and may be
+        claimed again."""
+        if epoch > self.epoch():
+            with self._durably():
+                self.note(LOWEST_EPOCH, str(epoch))
 
     def forget(self, now: float) -> None:
         """Delete the rows that are no longer needed."""
@@ -122,10 +161,11 @@ class Journal:
         an operator sends again has a row for each try: if the first try did go out, its id stays unknown, even when the
         second one is answered.
         """
-        added = self.db.execute(
-            "INSERT INTO tries (message_id, recipient, chat, began) VALUES (?, ?, ?, ?)",
-            (message_id, recipient, chat, now),
-        )
+        with self._durably():
+            added = self.db.execute(
+                "INSERT INTO tries (message_id, recipient, chat, began) VALUES (?, ?, ?, ?)",
+                (message_id, recipient, chat, now),
+            )
         return added.lastrowid or 0
 
     def not_sent(self, number: int) -> None:
@@ -160,12 +200,42 @@ class Journal:
         None where there are several, since their ids cannot be told apart, and where it cannot be meant by something
         that happened at this time: it began later, or too long ago.
         """
-        rows = self.db.execute(IN_CHAT, {"one": names[0], "other": names[1]}).fetchall()
+        rows = self.db.execute(
+            f"SELECT id, message_id, began, decided FROM tries WHERE {IN_CHAT} LIMIT 2",  # noqa: S608
+            {"one": names[0], "other": names[1]},
+        ).fetchall()
         if len(rows) != 1:
             return None
-        number, message_id, began = rows[0]
-        # Receipts have whole seconds, and the two clocks differ a little.
-        return (number, message_id) if began <= at + 5 and began >= at - DOUBT_SECONDS else None
+        number, message_id, began, decided = rows[0]
+        fits = began <= at + CLOCKS_DIFFER and began >= at - DOUBT_SECONDS
+        return (number, message_id) if fits and not decided else None
+
+    def open_tries(self, before: float) -> list[tuple[int, str]]:
+        """Return the tries without an answer, begun before this time, that an operator has not decided: number and
+        message."""
+        rows = self.db.execute("SELECT id, message_id FROM tries WHERE NOT decided AND began < ?", (before,))
+        return [(int(number), str(message_id)) for number, message_id in rows.fetchall()]
+
+    def decide(self, number: int) -> None:
+        """Note that a try is settled, although its id is unknown: it no longer stands for a message in doubt.
+
+        If it went out all the same, its receipt may still come, and must not be taken for that of a later message. So
+        the next unknown id in its chat is taken for its own, unless a later message has arrived there before.
+        """
+        self.db.execute("UPDATE tries SET decided = 1 WHERE id = ?", (number,))
+
+    def has_begun(self, name: str) -> bool:
+        """Return whether a try at the message was noted, answered or not; `name` is its id without the hash."""
+        found = f"SELECT 1 FROM tries WHERE {NAMED} UNION ALL SELECT 1 FROM sent WHERE {NAMED}"  # noqa: S608
+        return self.db.execute(found, {"name": name}).fetchone() is not None
+
+    def provider_id_of(self, name: str) -> str:
+        """Return WhatsApp's id of the last try at a message that it acknowledged, or ""."""
+        row = self.db.execute(
+            f"SELECT provider_id FROM sent WHERE {NAMED} ORDER BY at DESC",  # noqa: S608
+            {"name": name},
+        ).fetchone()
+        return str(row[0]) if row else ""
 
     # -- receipts -----------------------------------------------------------------------------------------
 
@@ -201,8 +271,23 @@ class Journal:
         )
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
+    def drop_unknown(self, receipt: Receipt, now: float) -> None:
+        """Drop a receipt whose message cannot be determined.
+
+        Where it may be about a try of its chat, it is never about a later one: the id counts as known from now on, and
+        as that of a try that was decided.
+        """
+        names = {"one": receipt.chat, "other": receipt.named_as, "latest": receipt.at + CLOCKS_DIFFER}
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            meant = f"FROM tries WHERE {IN_CHAT} AND began <= :latest"
+            if receipt.kind is EventKind.DELIVERED and self.db.execute(f"SELECT 1 {meant}", names).fetchone():
+                self._know(SentMessage(receipt.provider_id, "", receipt.chat), now)
+                self.db.execute(f"DELETE {meant} AND decided", names)
+            self.drop_receipt(receipt)
+
     def drop_receipt(self, receipt: Receipt) -> None:
-        """Delete a receipt that is not about a message of ours, or whose message cannot be determined."""
+        """Delete a receipt that is not about a message of ours."""
         self.db.execute(
             "DELETE FROM held WHERE provider_id = ? AND kind = ?", (receipt.provider_id, receipt.kind.value)
         )
@@ -224,6 +309,12 @@ class Journal:
             self.db.execute(
                 "UPDATE sent SET reported = reported || ? WHERE provider_id = ?",
                 (f"{receipt.kind.value} ", message.provider_id),
+            )
+            # Messages arrive in order: if one before this had gone out, its receipt would have come.
+            self.db.execute(
+                f"DELETE FROM tries WHERE decided AND {IN_CHAT}"  # noqa: S608
+                " AND began < (SELECT at FROM sent WHERE provider_id = :id)",
+                {"one": receipt.chat, "other": receipt.named_as, "id": message.provider_id},
             )
             self.add_event(event)
             self.drop_receipt(receipt)
@@ -279,6 +370,8 @@ SESSION_FILE = "session.db"
 JOURNAL_FILE = "journal.db"
 PAIRED_AS = "jid"
 LAST_REPORT = "told"
+JOURNAL_ID = "id"
+LOWEST_EPOCH = "epoch"
 GROUPS_STORED = "groups listed"
 
 

@@ -134,6 +134,9 @@ class Limits:
     groups_failed: float = 90.0
     #: After a failed pairing this bridge keeps the account for so long.
     unused: float = 600.0
+    #: between two looks at messages in doubt, and the age from which they are judged: no order is on its way by then
+    review: float = 5.0
+    review_after: float = 30.0
     #: between two clean-ups of the journal
     forget: float = 3600.0
     watch: float = 1.0

@@ -42,6 +42,7 @@ DEFAULTS: Rule = {
     "ids": {},  # WhatsApp's ids of numbers that it knows by another one, such as Brazilian ones without the ninth digit
     "hidden": {},  # numbers by hidden id (LID), of people whom the client has met
     "look_up": 0,  # seconds that such a look-up takes
+    "question": 0,  # seconds until WhatsApp says whether it has a number
     "receipts": 0.05,  # seconds until a message is delivered; None: never
     "limits": {},  # of the bridge (Limits)
 }
@@ -271,6 +272,8 @@ class ScriptedClient:
 
     async def is_on_whatsapp(self, *numbers: str) -> list[Any]:
         gone, ids = self.rules["no_whatsapp"], self.rules["ids"]
+        self.server.book.add(line="question", account=self.account)
+        await asyncio.sleep(self.rules["question"])
         return [
             self.types.IsOnWhatsAppResponse(Query=n, JID=self.jid(ids.get(n, n.lstrip("+"))), IsIn=n not in gone)
             for n in numbers

@@ -1,7 +1,8 @@
 """The sending of a session: one message after the other, each noted before it leaves, and none forgotten.
 
 An asyncio time-out does not stop a send, so none is ever put around one. The caller gets "unknown" after a while; the
-send continues in a task of its own, and a late result becomes an event.
+send continues in a task of its own, and a late result becomes an event. A message that is not handed over while its
+caller waits is never handed over.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,38 +34,75 @@ STILL_WAITING = "no answer from WhatsApp yet; the bridge goes on waiting for it"
 UNDER_WAY = "an earlier try at this message is still waiting for WhatsApp's answer"
 NO_JOURNAL = "the bridge cannot write its journal, so nothing was sent"
 NO_WHATSAPP = "this person has no WhatsApp"
+TOO_LATE = "it was not begun in time, so nothing was sent"
+ANOTHER_DRIVER = "another driver has this account by now"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An order that is being carried out. It is begun once the journal has it and it may leave."""
+
+    order: Order
+    is_wanted: Callable[[], bool]
+    until: float  # monotonic: the caller waits no longer than this
+    begun: bool = False
+
+    def may_begin(self) -> bool:
+        """Return whether the caller still waits. A message that it gave up is judged as never begun, and sent again."""
+        return time.monotonic() < self.until and self.is_wanted()
 
 
 class Sender:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.turn = asyncio.Lock()
+        #: by message id: orders that are being carried out
+        self.at_hand: Counter[str] = Counter()
         #: by message id: sends whose caller no longer waits, and their answers once they came
         self.late: dict[str, Outcome | None] = {}
         self.tasks: set[asyncio.Task[Outcome]] = set()
         #: whether a message was handed over whose answer is not noted yet
         self.in_flight = False
 
-    async def send(self, order: Order) -> Outcome:
-        """Send a message and answer within the limits; the message itself may take longer."""
+    async def send(
+        self, order: Order, came_at: float | None = None, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Outcome:
+        """Send a message and answer within the limits; the message itself may take longer.
+
+        `came_at`: when the request came (monotonic). `is_wanted`: whether its caller still waits.
+        """
         if order.message_id in self.late:
             return self._earlier_answer(order.message_id)
-        began = time.monotonic()
+        attempt = Attempt(order, is_wanted, (came_at or time.monotonic()) + self.session.limits.answer)
+        self.at_hand[order.message_id] += 1
         try:
             async with asyncio.timeout(self.session.limits.turn):
                 await self.turn.acquire()
-        except TimeoutError:
-            return NotSent(Kind.UNAVAILABLE, BEHIND, conditions.RETRY_WHEN_OFFLINE)
-        task = asyncio.create_task(self._deliver_in_turn(order))
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self._off_hand(order)
+            if isinstance(error, TimeoutError):
+                return NotSent(Kind.UNAVAILABLE, BEHIND, conditions.RETRY_WHEN_OFFLINE)
+            raise
+        task = asyncio.create_task(self._deliver_in_turn(attempt))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        left = self.session.limits.answer - (time.monotonic() - began)
-        done, _ = await asyncio.wait({task}, timeout=max(left, 0))
-        if done:
+        task.add_done_callback(lambda _: self._off_hand(order))
+        if await self._ends_within(task, attempt.until - time.monotonic()):
             return task.result()
+        if not attempt.begun:
+            attempt.until = 0.0
+            return NotSent(Kind.UNAVAILABLE, TOO_LATE, conditions.RETRY_WHEN_OFFLINE)
         self.late[order.message_id] = None
         task.add_done_callback(lambda ended: self.report_late(order, ended.result()))
         return Unknown(STILL_WAITING)
+
+    async def _ends_within(self, task: asyncio.Task[Outcome], seconds: float) -> bool:
+        done, _ = await asyncio.wait({task}, timeout=max(seconds, 0))
+        return bool(done)
+
+    def _off_hand(self, order: Order) -> None:
+        self.at_hand[order.message_id] -= 1
+        self.at_hand += Counter()  # drops those at zero
 
     def _earlier_answer(self, message_id: str) -> Outcome:
         """Return the answer to an earlier try at the same message: there is never a second one beside it."""
@@ -83,18 +123,18 @@ class Sender:
                 incoming.late_answer_event(order.message_id, jid_of(order.to), outcome, datetime.now(UTC))
             )
 
-    async def _deliver_in_turn(self, order: Order) -> Outcome:
+    async def _deliver_in_turn(self, attempt: Attempt) -> Outcome:
         try:
-            return await self._deliver(order)
+            return await self._deliver(attempt)
         except Exception as error:  # our bug or the library's; the message may have left
             log.exception("a send failed", extra={"account": self.session.account_id})
             return Unknown(f"{type(error).__name__}: {error}")
         finally:
             self.turn.release()
 
-    async def _deliver(self, order: Order) -> Outcome:
+    async def _deliver(self, attempt: Attempt) -> Outcome:
         try:
-            ready = await self._ready(order)
+            ready = await self._ready(attempt.order)
         except messages.BadHandle as error:
             return NotSent(Kind.UNKNOWN, str(error))
         except Exception as error:  # our bug or the library's; nothing was handed over yet
@@ -103,7 +143,7 @@ class Sender:
         if isinstance(ready, NotSent):
             return ready
         # The session may have ended while WhatsApp was asked.
-        return self.session.refusal() or await self._hand_over(order, *ready)
+        return self.session.refusal() or await self._hand_over(attempt, *ready)
 
     async def _ready(self, order: Order) -> tuple[Jid, Any] | NotSent:
         """Return where to write, and the message; a refusal where that is not possible."""
@@ -118,13 +158,18 @@ class Sender:
             await self._show_typing(chat)
         return chat, message
 
-    async def _hand_over(self, order: Order, chat: Jid, message: Any) -> Outcome:
+    async def _hand_over(self, attempt: Attempt, chat: Jid, message: Any) -> Outcome:
+        order = attempt.order
+        if not attempt.may_begin():
+            return NotSent(Kind.UNAVAILABLE, TOO_LATE, conditions.RETRY_WHEN_OFFLINE)
         try:
+            if 0 < order.epoch < self.session.journal.epoch():
+                return NotSent(Kind.UNAVAILABLE, ANOTHER_DRIVER, conditions.RETRY_WHEN_OFFLINE)
             recipient = str(jid_of(order.to))
             number = self.session.journal.begin(order.message_id, recipient, str(chat), time.time())
         except sqlite3.Error as error:
             return NotSent(Kind.UNAVAILABLE, f"{NO_JOURNAL}: {error}", conditions.RETRY_WHEN_OFFLINE)
-        self.in_flight = True
+        self.in_flight = attempt.begun = True
         try:
             return await self._answered(order.message_id, chat, message, number)
         finally:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,22 @@ STOPPED_CLIENTS: deque[Any] = deque(maxlen=1_000)
 
 class Session:
     def __init__(
-        self, account_id: int, library: Library, folder: Path, limits: Limits, on_news: Callable[[], object]
+        self,
+        account_id: int,
+        library: Library,
+        folder: Path,
+        limits: Limits,
+        on_news: Callable[[], object],
+        use_journal: Callable[[Session], Awaitable[bool]],
     ) -> None:
         self.account_id = account_id
         self.library = library
         self.folder = folder
         self.limits = limits
         self.on_news = on_news  # called when there is something new to deliver
+        #: makes this session's journal the account's, and sets since when it is; False: another machine's is
+        self.use_journal = use_journal
+        self.in_use_since: datetime | None = None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.journal = Journal(folder / JOURNAL_FILE)
         self.forget_at = time.monotonic()
@@ -270,7 +280,11 @@ class Session:
             return
         self.retry_at = None  # WhatsApp answered: what it said decides when to try again
         if condition.state is State.CONNECTED:
-            await self._connected(client)
+            try:
+                await self._connected(client)
+            except ConnectionError as error:
+                self._failed(f"the bridge cannot reach PostgreSQL ({error})")
+                return
         if condition.state is State.UNPAIRED:
             await self.drop_client()
             self.pairing.unpaired()
@@ -284,6 +298,8 @@ class Session:
         if self.me is None:
             self.me = await self.look_up(client, client.get_me)
             self.pairing.note_paired(self.me.JID)
+        if self.in_use_since is None:  # it was paired just now, by an operator's decision
+            await self.use_journal(self)
         self.listing.list_if_due()
         self.spawn(self.incoming.name_remaining_chats(client))
 
