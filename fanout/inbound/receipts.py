@@ -19,7 +19,7 @@ from fanout.database import Row, execute
 from fanout.inbound.events import LOOK_AGAIN
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import corrections, people
+from fanout.runs import corrections, people, transitions
 from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
@@ -40,6 +40,9 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
     """Store the times and settle unconfirmed targets; events that name no settled target wait."""
     messages = {row["event"]: row for row in execute(FIND, _questions(events))} if events else {}
     messages |= _unconfirmed_in_chats([event for event in events if event.pk not in messages])
+    if messages:
+        # Before their targets: the trigger of a statement about several runs locks them too, and that is too late.
+        execute(transitions.LOCK, {"runs": sorted({row["run"] for row in messages.values()})})
     _settle(messages.values(), now)
     about = [event for event in events if event.pk in messages]
     if about:
@@ -173,8 +176,7 @@ def _settle(messages: Iterable[Row], now: datetime) -> None:
     for row in messages:
         if row["was_unconfirmed"]:
             by_run[row["run"]].add(row["target"])
-    # Lock all runs before the people of the first: the lock order is runs, then people.
-    for run in list(Run.objects.filter(pk__in=by_run).order_by("pk").select_for_update(no_key=True, of=("self",))):
+    for run in Run.objects.filter(pk__in=by_run).order_by("pk"):
         corrections.settle(run, by_run[run.pk], True, None, now, by_provider=True)
 
 

@@ -170,8 +170,12 @@ def forgotten_parts(since: datetime, now: datetime) -> list[Violation]:
     ]
 
 
+@transaction.atomic
 def remember_parts(violations: list[Violation], now: datetime) -> None:
-    _run(REMEMBER_PARTS, [[v.key[0] for v in violations], [v.key[1] for v in violations]])
+    targets = [v.key[0] for v in violations]
+    runs = RunTarget.objects.filter(pk__in=targets).order_by().values_list("run_id", flat=True).distinct()
+    execute(transitions.LOCK, {"runs": list(runs)})  # runs are locked before their targets
+    _run(REMEMBER_PARTS, [targets, [v.key[1] for v in violations]])
 
 
 SENT_TWICE = """

@@ -224,6 +224,9 @@ def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
     while chunk := list(islice(planned, PLAN_CHUNK)):
         ids = [pk for pk, _ in chunk]
         with transaction.atomic(), connection.cursor() as cursor:
+            # Before their targets: where they are several, the statement's trigger locks them too.
+            runs = RunTarget.objects.filter(pk__in=ids).order_by().values_list("run_id", flat=True).distinct()
+            execute(transitions.LOCK, {"runs": list(runs)})
             cursor.execute(PLAN, [ids, [at for _, at in chunk], ids])
     run = only.pk if only else None
     with connection.cursor() as cursor:

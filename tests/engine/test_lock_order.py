@@ -7,6 +7,7 @@ comes later.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from fanout.database import carry_out, conninfo
+from accounts.models import Account
+from fanout.database import carry_out, conninfo, execute
 from fanout.engine import closing, holding
 from fanout.engine.clock import SystemClock
 from fanout.engine.commit import Claim, Commit, Result, Skip, calls_of, ignore_written
@@ -25,13 +27,17 @@ from fanout.engine.driver import Driver
 from fanout.engine.lane import Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
+from fanout.inbound import receipts
 from fanout.lanes.wake import lock_lanes, wake_after_clock_change
 from fanout.management.commands import retention
-from fanout.models import LaneState, Run
+from fanout.models import InboundEvent, LaneState, Run, RunTarget
+from fanout.ops import audit
 from fanout.ops.tasks import open_ledger
-from fanout.runs import controls, transitions
+from fanout.rules.message_ids import message_id
+from fanout.runs import controls, corrections, transitions
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import Stage
+from tests.factories import InboundEventFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
@@ -131,6 +137,86 @@ def test_a_run_is_locked_before_its_targets(stage: Stage, act: Callable[[Run], N
         run.targets.update(status="unconfirmed")
     with meeting(RUN, run.pk, lambda: act(run)) as session:
         session.execute(TARGETS, [run.pk])
+
+
+def note_receipts(account: Account) -> None:
+    for pk in RunTarget.objects.order_by("-pk").values_list("pk", flat=True):
+        facts = {"account": account, "kind": "delivered", "happened_at": NOW}
+        InboundEventFactory.create(key=f"delivered:{pk}", message_id=message_id(pk, 0), **facts)
+    receipts.apply(receipts.ready(NOW), NOW)
+
+
+def plan_anew(account: Account) -> None:
+    corrections.plan_anew(account, NOW)
+
+
+def remember_parts(account: Account) -> None:
+    done = [audit.Violation("parts", "", "", True, (pk, 1)) for pk in RunTarget.objects.values_list("pk", flat=True)]
+    audit.remember_parts(done, NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("act", [note_receipts, plan_anew, remember_parts])
+def test_several_runs_are_locked_before_their_targets(stage: Stage, act: Callable[[Account], None]) -> None:
+    """A statement about targets of several runs locks the runs too, in its trigger, and that is too late."""
+    account = stage.account()
+    runs = [stage.fire(stage.reminder(account, groups=2, first=10 * n)) for n in range(2)]
+    if act is note_receipts:
+        RunTarget.objects.update(status="sent", claimed_at=NOW, parts_sent=1)
+    with meeting(RUN, runs[0].pk, lambda: act(account)) as session:
+        for run in runs:
+            session.execute(TARGETS, [run.pk])
+        session.execute(RUN, [runs[1].pk])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_receipts_and_late_results_side_by_side(stage: Stage) -> None:
+    """Both are about the same targets of several runs, again and again, and neither is refused by PostgreSQL."""
+    account = stage.account()
+    runs = [stage.fire(stage.reminder(account, groups=8, first=10 * n)) for n in range(4)]
+    failures: list[BaseException] = []
+    over = threading.Event()
+
+    def come_in() -> None:
+        rng = random.Random(1)
+        try:
+            while not over.is_set():
+                told = list(InboundEvent.objects.all())
+                rng.shuffle(told)
+                receipts.apply(told, NOW)
+                with transaction.atomic():
+                    execute(transitions.LOCK, {"runs": [run.pk for run in runs]})
+                    RunTarget.objects.update(delivered_at=None)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    RunTarget.objects.update(status="sent", claimed_at=NOW, claim_epoch=1, parts_sent=1)
+    for pk in RunTarget.objects.values_list("pk", flat=True):
+        facts = {"account": account, "kind": "delivered", "happened_at": NOW}
+        InboundEventFactory.create(key=f"delivered:{pk}", message_id=message_id(pk, 0), **facts)
+    RunTarget.objects.filter(run__in=runs[2:]).update(status="unconfirmed")
+    targets = list(RunTarget.objects.values_list("pk", "run_id"))
+
+    async def record(ledger: Ledger) -> None:
+        rng = random.Random(2)
+        for _ in range(150):
+            rng.shuffle(targets)
+            late = [
+                Result(pk, run, account.pk, 1, NOW, "unconfirmed", 0, 1, NOW, "message", kind="unknown")
+                for pk, run in targets
+            ]
+            await ledger.locks.call(calls_of(Commit(results=[(one, ignore_written) for one in late])))
+
+    thread = threading.Thread(target=come_in)
+    thread.start()
+    try:
+        in_ledger(record)
+    finally:
+        over.set()
+        thread.join(30)
+    assert not failures
 
 
 @pytest.mark.django_db(transaction=True)
