@@ -43,6 +43,8 @@ class Kind(enum.StrEnum):
     UNAVAILABLE = "unavailable"
     NETWORK = "network"
     CONTENT_REJECTED = "content_rejected"
+    # The recipient's server refuses this sender: its reputation, its authentication (SPF, DKIM, DMARC), its address.
+    SENDER_REJECTED = "sender_rejected"
     RECIPIENT_GONE = "recipient_gone"
     # The chat exists, and this account may not write there: it left the group, or only admins write.
     NOT_WRITABLE = "not_writable"

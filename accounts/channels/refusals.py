@@ -1,23 +1,32 @@
-"""The meaning of a mail server's refusal, in an SMTP dialogue or in a bounce. Pure.
+"""The meaning of a mail server's refusal, in an SMTP dialogue or in a report. Pure.
 
-The reply code decides, with the enhanced status (RFC 3463) where there is one, and the stage of the dialogue: the same
-550 is about the account after MAIL, the recipient after RCPT, and the content after DATA. Words only choose between two
-meanings of a code that is known to have both; a number in the text never counts.
+`faults` says whose fault it is. Here the stage of the dialogue counts, too: the same 550 is about the account after
+MAIL, the recipient after RCPT, and the content after DATA.
 """
 
 from __future__ import annotations
 
-import enum
 import re
-from typing import NamedTuple
 
 from accounts.channels.base import Kind, NotSent
+from accounts.channels.faults import (
+    MOST_WORDS,
+    SENDER_ADDRESS,
+    UNCLEAR,
+    Fault,
+    Meaning,
+    Status,
+    enhanced_status,
+    kind_of,
+    meaning,
+)
+from accounts.channels.faults import (
+    Stage as Stage,
+)
 
 #: Gmail's and Outlook's "daily limit" answers do not say when it ends: ask again once an hour.
 DAILY_LIMIT_RETRY = 3600.0
 
-# At the very start of the text, as RFC 2034 requires; anywhere else it is prose.
-ENHANCED = re.compile(r"([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 RATE_WORDS = re.compile(
     r"too many|too fast|too quickly|too frequent|rate.?limit|throttl|slow down|unusual rate"
     r"|(?:rate|limit|quota)\b.{0,40}\b(?:exceeded|reached)|(?:exceeded|reached).{0,40}\b(?:rate|limit|quota)",
@@ -30,31 +39,9 @@ AUTH_WORDS = re.compile(
     r"|send ?as ?denied|not (?:allowed|permitted|authori[sz]ed) to send",
     re.IGNORECASE,
 )
-FULL_WORDS = re.compile(r"\bfull\b|quota|storage|space", re.IGNORECASE)
 
 
-class Stage(enum.StrEnum):
-    CONNECT = "connect"
-    LOGIN = "login"
-    MAIL = "mail"
-    RCPT = "rcpt"
-    DATA = "data"
-
-
-class Status(NamedTuple):
-    """Class, subject and detail of an enhanced status."""
-
-    group: int
-    subject: int
-    detail: int
-
-
-def enhanced_status(code: int, text: str) -> Status | None:
-    """Return the enhanced status that a reply starts with; one that contradicts its code is ignored."""
-    match = ENHANCED.match(text.strip())
-    if match is None or int(match[1]) != code // 100:
-        return None
-    return Status(*map(int, match.groups()))
+# -- in the SMTP dialogue ---------------------------------------------------------------------------------
 
 
 def refusal(code: int, text: str, stage: Stage) -> NotSent:
@@ -74,9 +61,6 @@ def refusal(code: int, text: str, stage: Stage) -> NotSent:
 def _daily_limit(status: Status | None, text: str) -> bool:
     """Return whether a daily limit is reached: 5.4.5 is Gmail's, 5.1.90 Outlook's. Both count for the sender."""
     return status == (5, 4, 5) or (status == (5, 1, 90) and bool(RATE_WORDS.search(text)))
-
-
-# -- 4xx --------------------------------------------------------------------------------------------------
 
 
 def _temporary(code: int, status: Status | None, text: str, stage: Stage) -> Kind:
@@ -99,58 +83,81 @@ def _limits_us(code: int, status: Status | None, text: str, stage: Stage) -> boo
     return (status.subject, status.detail) in ((3, 2), (5, 3)) and bool(RATE_WORDS.search(text))
 
 
-# -- 5xx --------------------------------------------------------------------------------------------------
-
-
 def _permanent(code: int, status: Status | None, text: str, stage: Stage) -> Kind:
-    if code in (530, 534, 535, 538) or stage in (Stage.CONNECT, Stage.LOGIN):
-        # Before MAIL nothing of the message was seen: it is the account, or where it connects from.
+    if _refuses_account(code, status, text, stage):
         return Kind.AUTH
-    if status is not None and status.detail + status.subject > 0:
-        return _by_status(status, text, stage)
-    return _by_code(code, text, stage)
-
-
-def _by_status(status: Status, text: str, stage: Stage) -> Kind:
-    if status.subject == 7:
-        return _policy(status.detail, text, stage)
-    if status.subject == 1:
-        # 5.1.7 and 5.1.8 are the *sender's* address, also when a server says so only after RCPT.
-        sender = status.detail in (7, 8) or stage is Stage.MAIL or (not status.detail and AUTH_WORDS.search(text))
-        return Kind.AUTH if sender else Kind.HARD_BOUNCE
-    if status.subject == 2:
-        return _mailbox(status.detail, stage)
-    if status.subject == 4:
-        # No way to the recipient's host, at the moment or for good: never the recipient's own fault.
-        return Kind.SOFT_BOUNCE
-    if status.subject == 5:
-        return Kind.UNKNOWN
-    return Kind.CONTENT_REJECTED
-
-
-def _policy(detail: int, text: str, stage: Stage) -> Kind:
-    """Return the kind of a security or policy refusal: the account's or the content's fault, never the recipient's."""
-    about_login = detail in (8, 9, 11, 14) or (detail in (0, 1, 54, 60) and bool(AUTH_WORDS.search(text)))
-    return Kind.AUTH if about_login or stage is Stage.MAIL else Kind.CONTENT_REJECTED
-
-
-def _mailbox(detail: int, stage: Stage) -> Kind:
-    if stage is Stage.MAIL:
-        return Kind.AUTH
-    return {1: Kind.HARD_BOUNCE, 2: Kind.SOFT_BOUNCE}.get(detail, Kind.CONTENT_REJECTED)
-
-
-def _by_code(code: int, text: str, stage: Stage) -> Kind:
-    if code < 510:
+    if status is None and code < 510:
         # Syntax and order of commands: the dialogue is at fault, and worth another try.
         return Kind.UNKNOWN
     if stage is Stage.MAIL:
-        return Kind.CONTENT_REJECTED if code == 552 else Kind.AUTH
-    if stage is Stage.DATA:
+        return Kind.UNKNOWN if status and status.subject == 5 else Kind.CONTENT_REJECTED
+    if (found := meaning(code, text)) is not None:
+        return kind_of(found) if not _only_words_after_data(found, status, stage) else Kind.CONTENT_REJECTED
+    if status is not None and status.subject == 5:
+        return Kind.UNKNOWN
+    if stage is Stage.DATA or code in (552, 554) or (status is not None and status.subject + status.detail > 0):
         return Kind.CONTENT_REJECTED
-    if AUTH_WORDS.search(text):
-        # Not signed in, or not allowed to relay: every recipient would get this answer, and none is at fault.
-        return Kind.AUTH
-    if code == 552 and FULL_WORDS.search(text):
-        return Kind.SOFT_BOUNCE
-    return Kind.CONTENT_REJECTED if code in (552, 554) else Kind.HARD_BOUNCE
+    return Kind.HARD_BOUNCE
+
+
+def _refuses_account(code: int, status: Status | None, text: str, stage: Stage) -> bool:
+    """Return whether every recipient would get this answer, and none is at fault: not signed in, not allowed to relay,
+    or the sender's address is refused."""
+    if code in (530, 534, 535, 538) or stage in (Stage.CONNECT, Stage.LOGIN):
+        # Before MAIL nothing of the message was seen: it is the account, or where it connects from.
+        return True
+    subject, detail = (status.subject, status.detail) if status else (0, 0)
+    if stage is Stage.MAIL:
+        return code >= 510 and (subject in (1, 2, 7) or (subject == detail == 0 and code != 552))
+    if subject == 1:
+        # 5.1.7 and 5.1.8 are the *sender's* address, also when a server says so only after RCPT.
+        return detail in (7, 8) or (not detail and bool(AUTH_WORDS.search(text)))
+    if subject == 7:
+        return detail in (8, 9, 11, 14) or (detail in (0, 1, 54, 60) and bool(AUTH_WORDS.search(text)))
+    return subject == detail == 0 and code >= 510 and stage is not Stage.DATA and bool(AUTH_WORDS.search(text))
+
+
+def _only_words_after_data(found: Meaning, status: Status | None, stage: Stage) -> bool:
+    return found.fault is Fault.GONE and stage is Stage.DATA and (status is None or status.subject != 1)
+
+
+# -- in a report ------------------------------------------------------------------------------------------
+
+# In the words of Postfix, Exim, Sendmail, qmail, Gmail, Yahoo and DragonFly. What Sendmail shows below “>>> DATA” says
+# nothing: it pipelines, so it may answer RCPT.
+STAGES = (
+    (
+        Stage.DATA,
+        re.compile(
+            r"(?i)in reply to (?:end of )?data|after (?:end of )?data\b|\[BODY\]|our (?:final )?data|\(state 1[5-9]\)"
+            r"|after i sent the message"
+        ),
+    ),
+    (
+        Stage.MAIL,
+        re.compile(r"(?i)in reply to mail from|after mail from|\[MAIL_?FROM\]|our mail from|sender was rejected"),
+    ),
+    (
+        Stage.RCPT,
+        re.compile(
+            r"(?i)in reply to rcpt|after rcpt|\[RCPT_?TO\]|our rcpt|>>> rcpt to|not like recipient|\(state 1[34]\)"
+            r"|smtp:rcpt"
+        ),
+    ),
+)
+
+
+def stage_in(text: str) -> Stage:
+    """Return the command that a report names."""
+    words = " ".join(text[: 2 * MOST_WORDS].split())
+    return next((stage for stage, pattern in STAGES if pattern.search(words)), Stage.REPORT)
+
+
+def reported(code: int, text: str, stage: Stage = Stage.REPORT) -> Meaning:
+    """Return the meaning of a final failure in a report. What cannot be read suppresses nobody for good."""
+    found = meaning(code, text, stage)
+    if found is None:
+        return UNCLEAR
+    if found.fault is Fault.GONE and stage is Stage.MAIL:
+        return SENDER_ADDRESS
+    return found

@@ -220,8 +220,8 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
 
 
 def counted_as(bounce: Bounce) -> str:
-    """Return whether it counts towards the bounce rate: every mail that came back does; of events only bounces do."""
-    if bounce.by_mail and not bounce.hard:
+    """Return how it counts towards the bounce rate: every mail that came back does; of events only bounces do."""
+    if bounce.by_mail and not bounce.hard and bounce.kind is not Kind.SENDER_REJECTED:
         return Kind.SOFT_BOUNCE.value
     return bounce.kind.value
 

@@ -15,19 +15,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email import policy
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import getaddresses, parsedate_to_datetime
 from io import BytesIO
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from flufl.bounce import all_failures
 
 from accounts.addresses import MAILBOX, AddressError, normalise
+from accounts.channels import faults, refusals
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.mail import own_words, text_of_html
-from accounts.channels.refusals import Stage, refusal
+from fanout.inbound import notices
 from fanout.inbound.events import store
 from fanout.models import RunTarget
 from fanout.rules.message_ids import Named, message_id, named_in
@@ -119,12 +122,14 @@ class Bounce:
 def parse_bounce(raw: bytes) -> list[Bounce]:
     """Return the bounces that a mail reports; empty for an ordinary mail. Raises TooLarge."""
     message = read_mail(raw)
-    reports = list(status_reports(message))
     about = message_of(message, raw)
-    if reports:
-        bounces = [bounce for fields in reports if (bounce := from_report(fields, about))]
+    notice = Notice.of(message)
+    reports = list(status_reports(message))[:MAX_RECIPIENTS]
+    recipients = [address for fields in reports if (address := recipient_of(fields))]
+    if recipients:
+        bounces = [bounce for fields in reports if (bounce := from_report(fields, about, notice, recipients))]
     else:
-        bounces = from_dialect(message, about)
+        bounces = from_notice(message, about, notice)
     return list(dict.fromkeys(bounces))[:MAX_RECIPIENTS]
 
 
@@ -136,48 +141,133 @@ def status_reports(message: Message) -> Iterator[Message]:
             yield from (fields for fields in blocks if fields["Final-Recipient"] or fields["Original-Recipient"])
 
 
-def from_report(fields: Message, about: Named | None) -> Bounce | None:
-    action = ACTIONS.match(text(fields, "Action"))
-    if action is None:
-        return None
-    # The original is the address that we wrote to; the final one may be behind a forwarding.
-    address = mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
-    if not address:
-        return None
-    kind, detail = verdict(text(fields, "Status"), text(fields, "Diagnostic-Code"))
-    final = action["failed"] is not None
-    return Bounce(address, kind if final else Kind.SOFT_BOUNCE, detail, about, final)
+def recipient_of(fields: Message) -> str:
+    """Return the address that we wrote to, where the report names it; the final one may be behind a forwarding."""
+    return mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
 
 
-def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
-    """Return the kind of a final failure, by the same rules as a refusal while sending."""
+def from_report(fields: Message, about: Named | None, notice: Notice, recipients: list[str]) -> Bounce | None:
+    action, address = ACTIONS.match(text(fields, "Action")), recipient_of(fields)
+    if action is None or not address:
+        return None
+    if action["failed"] is None:
+        return Bounce(address, Kind.SOFT_BOUNCE, text(fields, "Diagnostic-Code")[:DETAIL_LENGTH], about, final=False)
+    kind, detail = verdict(
+        text(fields, "Status"), text(fields, "Diagnostic-Code"), notices.section(address, notice.words, recipients)
+    )
+    return Bounce(address, kind, detail, about, final=True)
+
+
+def verdict(status: str, diagnostic: str, notice: str = "") -> tuple[Kind, str]:
+    """Return the kind and the words of a final failure. Where the fields say nothing, the text beside them does."""
     match = STATUS.match(status.strip())
     enhanced = match[0] if match else ""
     answer = diagnostic.partition(";")[2].strip() if ";" in diagnostic else diagnostic.strip()
-    reply = SMTP_REPLY.match(answer) if diagnostic.lower().startswith("smtp") else None
+    reply = SMTP_REPLY.match(answer)
     # Without a server's reply only the status counts; 554 says no more than that it was final.
     code = int(reply[1]) if reply else 554 if enhanced.startswith("5") else 450
     words = reply[2] if reply else answer
-    if enhanced and not STATUS.match(words):
+    if enhanced and not STATUS.match(words.lstrip("#(")):
         words = f"{enhanced} {words}".strip()
-    reason = refusal(code, words, Stage.RCPT)
-    return reason.kind, reason.detail[:DETAIL_LENGTH]
+    found = refusals.reported(code, words, refusals.stage_in(f"{words} {notice}"))
+    if found is faults.UNCLEAR or (not reply and enhanced == "5.0.0"):
+        found = refusals.reported(*(notices.reply_in(f"{answer}\n\n{notice}") or (0, f"{answer} {notice}")))
+    return faults.kind_of(found), f"{code} {words}".strip()[:DETAIL_LENGTH]
 
 
-def from_dialect(message: Message, about: Named | None) -> list[Bounce]:
+class Notice(NamedTuple):
+    """What a mail server wrote for people, above the message that came back."""
+
+    words: str
+    subject: str
+    sender: str
+    #: addresses that are no failed recipients: ours, and the daemon's
+    own: frozenset[str]
+    #: recipients of the message that came back, by its headers
+    returned_to: tuple[str, ...]
+
+    @classmethod
+    def of(cls, message: Message) -> Notice:
+        texts, returned = [], []
+        for part in message.walk():
+            returned += returned_messages(part)
+            if returned:
+                break
+            # A multipart without its boundary is one text.
+            broken = part.get_content_maintype() == "multipart" and not part.is_multipart()
+            if broken or part.get_content_maintype() == "text" or part.get_content_type() == "message/delivery-status":
+                texts.append(readable(part))
+        own = frozenset(addresses_in(message, "To", "From", "Delivered-To", "Reply-To")).union(
+            *(addresses_in(mail, "From", "Sender", "Return-Path", "Reply-To") for mail in returned)
+        )
+        return cls(
+            words=notices.notice_of("\n".join(texts), own),
+            subject=decoded_words(text(message, "Subject")),
+            sender=text(message, "From"),
+            own=own,
+            returned_to=tuple(address for mail in returned for address in addresses_in(mail, "To")),
+        )
+
+
+def from_notice(message: Message, about: Named | None, notice: Notice) -> list[Bounce]:
+    """Return the bounces of a notice without a usable report: recipients as flufl.bounce or our rules find them, and
+    what its words mean."""
+    certain = notices.is_notice(notice.sender, notice.subject)
+    if not certain and text(message, "Return-Path") != "<>":
+        return []
+    known = addresses_in(message, "X-Failed-Recipients") or from_dialect(message)
+    found = notices.failures(notice.words, notice.own, known)
+    if not found and len(notice.returned_to) == 1:
+        found = notices.failures(notice.words, (), notice.returned_to)
+    late = notices.is_only_late(notice.subject, notice.words)
+    bounces = []
+    for failure in found:
+        if not certain and not failure.code:
+            continue  # an absence note has no return path either
+        meant = refusals.reported(failure.code, failure.words, failure.stage)
+        kind = Kind.SOFT_BOUNCE if late else faults.kind_of(meant)
+        detail = f"{failure.code or ''} {failure.words}".strip()[:DETAIL_LENGTH] or notice.subject[:200]
+        if address := mailbox(failure.address):
+            bounces.append(Bounce(address, kind, detail, about, final=not late))
+    return bounces
+
+
+def from_dialect(message: Message) -> list[str]:
+    """Return the failed recipients that flufl.bounce finds. Its verdict is not used: every form is "permanent"."""
     try:
         shorten(message)
         temporary, permanent = all_failures(message)
     except Exception:  # its detectors were written for many servers' garbage, not for all of it
         return []
-    failures = [(Kind.HARD_BOUNCE, one) for one in permanent] + [(Kind.SOFT_BOUNCE, one) for one in temporary]
-    subject = " ".join(str(message["Subject"] or "returned mail").split())[:200]
-    bounces = []
-    for kind, one in failures:
-        address = mailbox(one.decode("utf-8", "replace"))
-        if address:
-            bounces.append(Bounce(address, kind, subject, about, final=kind is Kind.HARD_BOUNCE))
-    return bounces
+    return sorted(one.decode("utf-8", "replace") for one in {*temporary, *permanent})
+
+
+def readable(part: Message) -> str:
+    """Return the text of a part; of a delivery status its blocks as they stand there."""
+    payload: Any = part.get_payload()
+    if part.is_multipart():
+        return "\n\n".join(block.as_string(policy=LENIENT) for block in payload)
+    content = _decoded(part)
+    return text_of_html(content) if part.get_content_subtype() == "html" else content
+
+
+def decoded_words(value: str) -> str:
+    """Return a header without its encoding (RFC 2047), as it is where that is broken."""
+    try:
+        return str(make_header(decode_header(value)))
+    except (ValueError, LookupError, HeaderParseError):
+        return value
+
+
+def address_in(message: Message, name: str) -> str:
+    """Return the first address in a header, as stored; empty where there is none."""
+    return next((mailbox(address) for address in addresses_in(message, name)), "")
+
+
+def addresses_in(message: Message, *names: str) -> list[str]:
+    """Return the addresses in headers, in lower case."""
+    values = " ".join(str(value) for name in names for value in message.get_all(name) or ())
+    return [match[0].lower() for match in notices.ADDRESS.finditer(values[:LONGEST_HEADER])]
 
 
 def shorten(message: Message) -> None:

@@ -115,7 +115,7 @@ WITH activated AS (
      AND v.at >= greatest(%(starts)s, (SELECT activated.at FROM activated))
 ), bounce AS MATERIALIZED (
   SELECT DISTINCT t.id, t.parts_sent = 0 OR t.claimed_at < %(starts)s AS apart
-    FROM (SELECT * FROM today WHERE kind IN ('hard_bounce', 'soft_bounce') OFFSET 0) AS v,
+    FROM (SELECT * FROM today WHERE kind IN ('hard_bounce', 'soft_bounce', 'sender_rejected') OFFSET 0) AS v,
          LATERAL (SELECT * FROM fanout_runtarget t WHERE t.id = v.run_target_id OFFSET 0) AS t
    WHERE (v.kind = 'hard_bounce' OR t.status = 'failed')
      AND coalesce(t.claimed_at >= (SELECT activated.at FROM activated), true)

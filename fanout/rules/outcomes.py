@@ -24,7 +24,7 @@ SHORTEST_BAN = 600.0  # clocks differ: a ban that is over by ours may last by th
 #: a channel's own delays before each retry; empty: doubling from the account's base
 Delays = tuple[float, ...]
 
-RECIPIENT_KINDS = {Kind.HARD_BOUNCE, Kind.RECIPIENT_GONE, Kind.CONTENT_REJECTED}
+RECIPIENT_KINDS = {Kind.HARD_BOUNCE, Kind.RECIPIENT_GONE, Kind.CONTENT_REJECTED, Kind.SENDER_REJECTED}
 #: Trouble of the account or its provider: it says nothing about the recipient.
 ACCOUNT_KINDS = {
     Kind.AUTH,
@@ -97,7 +97,8 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
     kind = outcome.kind
     cause: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     if kind in RECIPIENT_KINDS:
-        letter = breaker.BOUNCE if kind == Kind.HARD_BOUNCE else breaker.ERROR
+        # A refusal of the sender is no fault of the recipient: too many of either pause the account.
+        letter = breaker.BOUNCE if kind in (Kind.HARD_BOUNCE, Kind.SENDER_REJECTED) else breaker.ERROR
         return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **cause)
     if kind == Kind.NOT_WRITABLE:
         # Not a failure: the group is left out, and the others go on at their pace.

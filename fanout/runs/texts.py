@@ -29,6 +29,7 @@ ERRORS = {
     "unavailable": "provider not available",
     "network": "connection failed",
     "content_rejected": "message rejected",
+    "sender_rejected": "sender refused by the recipient's server",
     "recipient_gone": "group or person is gone",
     "not_writable": "the account may not write there",
     "recipient_limited": "provider limits messages to this person",

@@ -159,7 +159,7 @@ class TestSmtpContract(TransportContract):
         pytest.param("550 5.1.2 No such domain", Stage.RCPT, Kind.HARD_BOUNCE, id="no such domain"),
         pytest.param("550 5.1.10 Null MX", Stage.RCPT, Kind.HARD_BOUNCE, id="null MX"),
         pytest.param("550 5.1.8 Sender unknown", Stage.RCPT, Kind.AUTH, id="sender, said late"),
-        pytest.param("550 5.2.1 Mailbox disabled", Stage.RCPT, Kind.HARD_BOUNCE, id="disabled"),
+        pytest.param("550 5.2.1 Mailbox disabled", Stage.RCPT, Kind.SOFT_BOUNCE, id="disabled"),
         pytest.param("552 5.2.2 Mailbox full", Stage.RCPT, Kind.SOFT_BOUNCE, id="full"),
         pytest.param("452 4.2.2 Over quota", Stage.RCPT, Kind.SOFT_BOUNCE, id="over quota"),
         pytest.param("450 4.2.1 Receives mail too quickly", Stage.RCPT, Kind.SOFT_BOUNCE, id="their rate"),
@@ -188,7 +188,7 @@ class TestSmtpContract(TransportContract):
         pytest.param("452 Quota exceeded", Stage.RCPT, Kind.SOFT_BOUNCE, id="452, words of a quota"),
         pytest.param("452 Quota exceeded", Stage.MAIL, Kind.RATE_LIMITED, id="452 at MAIL, words of a quota"),
         pytest.param("550 5.7.1 Blocked by policy", Stage.RCPT, Kind.CONTENT_REJECTED, id="policy"),
-        pytest.param("550 5.7.26 Unauthenticated mail", Stage.RCPT, Kind.CONTENT_REJECTED, id="DMARC"),
+        pytest.param("550 5.7.26 Unauthenticated mail", Stage.RCPT, Kind.SENDER_REJECTED, id="DMARC"),
         pytest.param("550 No such user", Stage.RCPT, Kind.HARD_BOUNCE, id="550 at RCPT"),
         pytest.param("551 Not here", Stage.RCPT, Kind.HARD_BOUNCE, id="551 at RCPT"),
         pytest.param("553 Name not allowed", Stage.RCPT, Kind.HARD_BOUNCE, id="553 at RCPT"),
@@ -284,7 +284,17 @@ class TestSmtpContract(TransportContract):
         pytest.param("554 No", Stage.MAIL, Kind.AUTH, id="554 at MAIL"),
         pytest.param("552 Authentication required", Stage.DATA, Kind.CONTENT_REJECTED, id="552 at DATA"),
         pytest.param("555 No", Stage.RCPT, Kind.HARD_BOUNCE, id="555 at RCPT"),
-        pytest.param("550 Mailbox is full", Stage.RCPT, Kind.HARD_BOUNCE, id="550, a full mailbox"),
+        pytest.param("550 Mailbox is full", Stage.RCPT, Kind.SOFT_BOUNCE, id="550, a full mailbox"),
+        pytest.param(
+            "550 5.4.1 Recipient address rejected: Access denied", Stage.RCPT, Kind.HARD_BOUNCE, id="Exchange"
+        ),
+        pytest.param(
+            "550 5.1.1 Denied: listed at spamhaus.org", Stage.RCPT, Kind.SENDER_REJECTED, id="5.1.1, a blocklist"
+        ),
+        pytest.param("550 Blocked IP 192.0.2.1", Stage.RCPT, Kind.SENDER_REJECTED, id="550, a blocked address"),
+        pytest.param("550 5.7.1 Listed by spamhaus.org", Stage.DATA, Kind.SENDER_REJECTED, id="a blocklist at DATA"),
+        pytest.param("550 5.1.1 over quota", Stage.RCPT, Kind.SOFT_BOUNCE, id="5.1.1, a full mailbox"),
+        pytest.param("550 Virus detected", Stage.RCPT, Kind.CONTENT_REJECTED, id="550, a virus"),
         pytest.param("600 No", Stage.RCPT, Kind.NETWORK, id="no SMTP at all"),
         pytest.param("354 Go on", Stage.RCPT, Kind.NETWORK, id="a go-ahead at the wrong moment"),
         pytest.param("450 4.2.2.1 Too many", Stage.RCPT, Kind.RATE_LIMITED, id="a status that is none"),

@@ -30,13 +30,21 @@ def test_a_standard_report(returned_type: str) -> None:
     [
         pytest.param("5.1.1", "smtp; 550 5.1.1 User unknown", Kind.HARD_BOUNCE, id="no such user"),
         pytest.param("5.1.1", "", Kind.HARD_BOUNCE, id="status alone"),
-        pytest.param("5.0.0", "smtp; 550 User unknown", Kind.HARD_BOUNCE, id="code alone"),
+        pytest.param("5.0.0", "smtp; 550 User unknown", Kind.SOFT_BOUNCE, id="a bare 550, perhaps of a filter"),
+        pytest.param(
+            "5.0.0", "smtp; 550 User unknown (in reply to RCPT TO command)", Kind.HARD_BOUNCE, id="a bare 550 to RCPT"
+        ),
+        pytest.param(
+            "5.1.1", "smtp; 550 5.1.1 No such user (in reply to end of DATA command)", Kind.SOFT_BOUNCE, id="after DATA"
+        ),
         pytest.param("5.1.1", "smtp; 550-5.1.1 No such 550-5.1.1 user", Kind.HARD_BOUNCE, id="several lines"),
         pytest.param("5.2.2", "smtp; 552 5.2.2 Mailbox full", Kind.SOFT_BOUNCE, id="full"),
         pytest.param("5.7.1", "smtp; 554 5.7.1 Looks like spam", Kind.CONTENT_REJECTED, id="spam"),
         pytest.param("4.4.7", "", Kind.SOFT_BOUNCE, id="given up"),
         pytest.param("4.4.1", "smtp; 451 see 550 5.1.1", Kind.SOFT_BOUNCE, id="a number in the text"),
-        pytest.param("5.0.0", "x-unix; user unknown", Kind.CONTENT_REJECTED, id="final, no more known"),
+        pytest.param("5.0.0", "x-unix; user unknown", Kind.HARD_BOUNCE, id="the server's own words"),
+        pytest.param("5.0.0", "x-unix; no", Kind.SOFT_BOUNCE, id="final, no more known"),
+        pytest.param("5.7.26", "smtp; 550 5.7.26 DMARC", Kind.SENDER_REJECTED, id="our domain"),
         pytest.param("", "", Kind.SOFT_BOUNCE, id="nothing known"),
         pytest.param("5.1.1 (bad mailbox)", "", Kind.HARD_BOUNCE, id="with a comment"),
     ],
@@ -95,18 +103,24 @@ def test_several_recipients() -> None:
     assert [(b.address, b.hard) for b in bounces] == [("a@example.org", True), ("b@example.org", False)]
 
 
-def test_a_dialect_is_read_by_flufl() -> None:
+def test_a_notice_without_a_report() -> None:
     (bounce,) = parse_bounce(QMAIL)
 
-    assert bounce == Bounce("bob@example.org", Kind.HARD_BOUNCE, "failure notice", Named(9, 0), final=True)
+    assert bounce == Bounce(
+        "bob@example.org",
+        Kind.HARD_BOUNCE,
+        "554 5.1.1 <bob@example.org>: Sorry, no mailbox here by that name. (#5.1.1)",
+        Named(9, 0),
+        final=True,
+    )
 
 
-def test_long_lines_behind_a_dialect_change_nothing() -> None:
+def test_long_lines_behind_a_notice_change_nothing() -> None:
     for behind in (b"x" * 100_000, b"x" * 60 + b"\r\n", b"\r\n" * 100_000):
         assert parse_bounce(QMAIL + behind) == parse_bounce(QMAIL)
 
 
-def test_reading_a_dialect_writes_no_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_reading_a_notice_writes_no_log(caplog: pytest.LogCaptureFixture) -> None:
     parse_bounce(QMAIL)
     parse_bounce(ORDINARY)
 

@@ -66,6 +66,11 @@ def judge(outcome: Outcome, **given: Any) -> Consequence:
             id="content-rejected",
         ),
         case(
+            NotSent(Kind.SENDER_REJECTED, "DMARC"),
+            Consequence("failed", "b", kind="sender_rejected", error="DMARC"),
+            id="sender-rejected",
+        ),
+        case(
             NotSent(Kind.SOFT_BOUNCE, "full"),
             Consequence("pending", "e", after(5), kind="soft_bounce", error="full"),
             id="soft-bounce",

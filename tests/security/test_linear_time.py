@@ -37,7 +37,7 @@ from config.admin_site import MOST_SEARCHED
 from fanout.admin.recipient_admin import as_in_addresses
 from fanout.admin.reminder_draft import PART_KIND as PART_OF_DRAFT
 from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
-from fanout.inbound import mails, replies, webhooks
+from fanout.inbound import complaints, mails, notices, replies, webhooks
 from fanout.ops import exports
 from fanout.rules import message_ids
 from reminders import imports, placeholders, schedule, suppressions, tables
@@ -257,6 +257,13 @@ READERS: dict[str, Reader] = {
     "id of ours": message_ids.named_in,
     "refusal": lambda text: refusals.refusal(550, text, refusals.Stage.RCPT),
     "refusal for now": lambda text: refusals.refusal(421, f"4.7.0 {text}", refusals.Stage.RCPT),
+    "refusal in a report": lambda text: refusals.reported(550, text, refusals.stage_in(text)),
+    "notice of a server": lambda text: notices.failures(notices.notice_of(f"<a@example.com>: {text}")),
+    "complaint": in_mail(
+        complaints.parse_complaint,
+        "Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: message/feedback-report\n\n"
+        "Feedback-Type: abuse\nOriginal-Rcpt-To: ",
+    ),
     "queued as": QUEUED_AS.search,
     "answer of Gmail": lambda text: (gmail.RETRY_TIME.search(text), gmail.RECIPIENT_WORDS.search(text)),
     "answer of WAHA": waha.certain_kind,
@@ -292,7 +299,8 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/mail.py": ("own words", "text of HTML", "HTML reply", "mail with HTML", "address in a mail"),
     "accounts/channels/cloud/templates.py": ("body of a template", "value of a template"),
     "accounts/channels/evolution/transport.py": ("answer of Evolution",),
-    "accounts/channels/refusals.py": ("refusal",),
+    "accounts/channels/faults.py": ("refusal", "refusal in a report", "bounce"),
+    "accounts/channels/refusals.py": ("refusal", "refusal in a report"),
     "accounts/channels/smtp/connection.py": ("queued as",),
     "accounts/channels/waha/transport.py": ("answer of WAHA",),
     "accounts/channels/waha/webhook.py": ("webhook of waha",),
@@ -312,6 +320,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
         "references of a reply",
         "date of a reply",
     ),
+    "fanout/inbound/notices.py": ("bounce", "notice of a server", "failed recipients"),
     "fanout/inbound/replies.py": ("opt-out",),
     "fanout/inbound/webhooks.py": ("address of a webhook",),
     "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",

@@ -1,0 +1,140 @@
+"""Measure how bounce mails are judged: a table by class and form, against the verdicts of a postmaster.
+
+    python -m tests.inbound.scorecard              on our own mails (tests/inbound/bounce_mails.py)
+    python -m tests.inbound.scorecard DIRECTORY    on foreign mails, too
+
+DIRECTORY, or its folder `bounces`, has mails (*.eml) and `verdicts.json`: for each file a list of objects with
+`recipient`, `reason` and `hardbounce` (1: the address is gone). Reasons `feedback` (a complaint), `vacation` and
+`delivered` are no failures. `test_scorecard` fails if a figure on our own mails falls.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import django
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    django.setup()
+
+from fanout.inbound import complaints
+from fanout.inbound.mails import parse_bounce
+from tests.inbound.bounce_mails import Case, Verdict, cases
+
+NO_FAILURE = ("feedback", "vacation", "delivered")
+
+
+@dataclass
+class Row:
+    """Counts of one class. `right`: hard or not as the verdict says, of those found."""
+
+    total: int = 0
+    found: int = 0
+    right: int = 0
+    hard: int = 0
+    suppressed: int = 0
+    wrongly: int = 0
+
+    def add(self, verdict: Verdict, found: bool, suppresses: bool) -> None:
+        self.total += 1
+        self.found += found
+        self.right += found and suppresses == verdict.hard
+        self.hard += verdict.hard
+        self.suppressed += verdict.hard and suppresses
+        self.wrongly += not verdict.hard and suppresses
+
+
+@dataclass
+class Score:
+    classes: dict[str, Row]
+    forms: dict[str, Row]
+    total: Row
+    #: mails without a failure in which one was found, and whether it would settle something
+    mistaken: list[str]
+    #: recipients that were not found or judged otherwise, in words
+    wrong: list[str]
+    complaints: tuple[int, int] = (0, 0)
+
+
+def score(mails: Iterable[Case]) -> Score:
+    result = Score({}, {}, Row(), [], [])
+    for mail in mails:
+        failures = [verdict for verdict in mail.verdicts if verdict.reason not in NO_FAILURE]
+        bounces = {bounce.address: bounce for bounce in parse_bounce(mail.raw)}
+        if any(verdict.reason == "feedback" for verdict in mail.verdicts):
+            told, heard = result.complaints
+            result.complaints = told + 1, heard + (complaints.parse_complaint(mail.raw) is not None)
+        if not failures and any(bounce.final for bounce in bounces.values()):
+            result.mistaken.append(mail.name)
+        for verdict in failures:
+            bounce = bounces.get(verdict.recipient.lower())
+            suppresses = bounce is not None and bounce.final and bounce.hard
+            rows = (result.classes.setdefault(verdict.reason, Row()), result.forms.setdefault(mail.form, Row()))
+            for row in (*rows, result.total):
+                row.add(verdict, bounce is not None, suppresses)
+            if bounce is None or suppresses != verdict.hard:
+                judged = f"{bounce.kind.value}: {bounce.detail[:80]}" if bounce else "not found"
+                result.wrong.append(f"{mail.name} ({verdict.reason}): {judged}")
+    return result
+
+
+def read_directory(directory: Path) -> Iterator[Case]:
+    folder = directory / "bounces" if (directory / "bounces").is_dir() else directory
+    for name, verdicts in sorted(json.loads((folder / "verdicts.json").read_text()).items()):
+        # A mail without a verdict may be a bounce that the judge could not read.
+        if verdicts:
+            raw = (folder / name).read_bytes()
+            form = "RFC 3464" if b"message/delivery-status" in raw.lower() else "other"
+            found = (Verdict(v["recipient"], v["reason"], bool(v["hardbounce"])) for v in verdicts)
+            yield Case(name, form, raw, tuple(found))
+
+
+def table(title: str, rows: dict[str, Row]) -> str:
+    lines = [f"| {title} | recipients | found | hard or not as judged | hard: suppressed | not hard: suppressed |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for name, row in sorted(rows.items()):
+        lines.append(
+            f"| {name} | {row.total} | {share(row.found, row.total)} | {share(row.right, row.found)} "
+            f"| {row.suppressed} of {row.hard} | {row.wrongly} of {row.total - row.hard} |"
+        )
+    return "\n".join(lines)
+
+
+def share(part: int, of: int) -> str:
+    return f"{part / of:.0%}" if of else "–"
+
+
+def show(name: str, result: Score, wrong: bool) -> None:
+    told, heard = result.complaints
+    say(f"\n## Bounces: {name}\n")
+    say(table("class", result.classes) + "\n")
+    say(table("form", result.forms | {"all": result.total}))
+    say(f"\nNo failure, but read as one: {len(result.mistaken)}. Complaints heard: {heard} of {told}.")
+    if wrong:
+        say("\n".join(["", "Judged otherwise:", *result.wrong, *result.mistaken]))
+
+
+def say(words: str) -> None:
+    print(words)  # noqa: T201
+
+
+def main() -> None:
+    arguments = [word for word in sys.argv[1:] if not word.startswith("-")]
+    directory = Path(arguments[0]) if arguments else None
+    wrong = "--wrong" in sys.argv
+    show("our own mails", score(cases()), wrong)
+    if directory:
+        show(str(directory), score(read_directory(directory)), wrong)
+    if importlib.util.find_spec("tests.inbound.scorecard_replies"):
+        importlib.import_module("tests.inbound.scorecard_replies").show(directory)
+
+
+if __name__ == "__main__":
+    main()
