@@ -1,4 +1,4 @@
-"""Mail: the description that mail channels start from, parts as MIME messages, and the own words of a reply.
+"""Mail: the description that mail channels start from, and parts as MIME messages.
 
 Building a message costs three times as much as sending it, so the stdlib builds it once per part. The headers that
 differ between recipients (To, Date, Message-ID, the unsubscribe link) are plain ASCII; they are checked here and put
@@ -11,14 +11,12 @@ import asyncio
 import html
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from email.errors import MessageError
 from email.header import Header
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
-from html.parser import HTMLParser
 from urllib.parse import quote
 
 from accounts.actions import Action
@@ -310,97 +308,3 @@ def shows(markup: str, filename: str) -> bool:
 
 def with_content_id(markup: str, filename: str, cid: str) -> str:
     return reference(filename).sub(lambda _: f"cid:{cid}", markup)
-
-
-# -- the own words of a reply -----------------------------------------------------------------------------
-
-
-# Everything from here on is the quoted message, or a signature.
-ENDS = re.compile(
-    r"""(?imx)^[ \t]*(?:
-      -{2,}[ \t]*(?:original\ message|urspr.ngliche\ nachricht|message\ d.origine|mensaje\ original|messaggio\ originale
-                    |mensagem\ original|oorspronkelijk\ bericht|pesan\ asli|forwarded\ message)[ \t]*-{2,}
-    | _{10,}
-    | --[ \t]?
-    | (?:sent\ from\ my|get\ outlook\ for|von\ meinem\ .+\ gesendet|envoy.\ de\ mon|enviado\ desde\ mi)\b.*
-    | \*?(?:from|von|de|da|van|dari)\*?[ \t]*:.+\n(?:.*\n){0,2}?\*?(?:sent|gesendet|envoy.|enviado|inviato|verzonden
-                    |dikirim|date|datum)\*?[ \t]*:.*
-    )[ \t]*$"""
-)
-# “On 1 June Bob <bob@…> wrote:”, which programs break into two lines, in the languages whose word for it we know.
-WROTE = re.compile(
-    r"(?im)^(?=[^\n]*(?:\n[^\n]*)?[\d@])[ \t]*\S[^\n]{0,200}(?:\n(?!>)[^\n]{0,200})?\b"
-    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|menulis|skrev)\b[^\n:]{0,200}:[ \t]*$"
-)
-QUOTED = ">"
-#: People do not write more; the rest is quoted or generated.
-LONGEST_REPLY = 50_000
-
-
-def own_words(text: str) -> str:
-    """Return a reply without what it quotes.
-
-    A text that is only a quotation stays as it is: better too much than nothing.
-    """
-    text = text[:LONGEST_REPLY].replace("\r\n", "\n").replace("\r", "\n")
-    end = ENDS.search(text)
-    words = "\n".join(_unquoted(_without_attribution(text[: end.start()] if end else text)))
-    return words.strip() or text.strip()
-
-
-def _without_attribution(text: str) -> str:
-    """Cut out the line “… wrote:” and the quotation after it.
-
-    A quotation that is marked stays, because the answer may stand below it; it is removed line by line later.
-    """
-    wrote = WROTE.search(text)
-    if wrote is None:
-        return text
-    behind = text[wrote.end() :]
-    return text[: wrote.start()] + (behind if behind.lstrip().startswith(QUOTED) else "")
-
-
-def _unquoted(text: str) -> list[str]:
-    """Return the lines that are not quoted.
-
-    In languages that we do not know, the line above a quotation ends in a colon.
-    """
-    kept, below = [], ""
-    for line in reversed(text.split("\n")):
-        introduces = line.rstrip().endswith(":") and below.startswith(QUOTED)
-        if not line.startswith(QUOTED) and not introduces:
-            kept.append(line)
-        below = line if line.strip() else below
-    return kept[::-1]
-
-
-class _Words(HTMLParser):
-    """Collects the text of an HTML mail without what it quotes."""
-
-    LEFT_OUT = frozenset({"blockquote", "style", "script", "head", "title"})
-    BREAKS = frozenset({"br", "p", "div", "tr", "li", "h1", "h2", "h3"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self.inside = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.inside += tag in self.LEFT_OUT
-        if tag in self.BREAKS:
-            self.words.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = max(0, self.inside - (tag in self.LEFT_OUT))
-
-    def handle_data(self, data: str) -> None:
-        if not self.inside:
-            self.words.append(data)
-
-
-def text_of_html(html: str) -> str:
-    parser = _Words()
-    # Python's parser gives up on texts such as "<![x": keep what it read before.
-    with suppress(AssertionError):
-        parser.feed(html)
-    return "".join(parser.words)

@@ -29,7 +29,7 @@ from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.channels import faults, refusals
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.mail import own_words, text_of_html
+from accounts.channels.reply_text import own_words, text_of_html
 from fanout.inbound import notices
 from fanout.inbound.events import store
 from fanout.models import RunTarget

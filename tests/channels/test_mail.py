@@ -16,7 +16,6 @@ import pytest
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Part
 from accounts.channels.mail import (
     CACHED_PARTS,
-    LONGEST_REPLY,
     BadContent,
     BadHeader,
     BadRecipient,
@@ -25,9 +24,7 @@ from accounts.channels.mail import (
     checked_recipient,
     content_id,
     not_writable,
-    own_words,
     shows,
-    text_of_html,
     with_content_id,
 )
 
@@ -479,83 +476,3 @@ def test_the_last_eight_parts_are_kept() -> None:
         return list(envelope._parts)
 
     assert asyncio.run(go()) == [f"1:{n}" for n in range(2, 10)]
-
-
-# -- the own words of a reply -----------------------------------------------------------------------------
-
-
-REPLIES = {
-    "nothing quoted": "STOP",
-    "Gmail": "STOP\n\nOn Mon, 1 Jun 2026 at 10:00, Bob <bob@x.org> wrote:\n> Hello Ann\n> the rent is due\n",
-    "Gmail, broken line": "STOP\r\n\r\nOn Mon, 1 Jun 2026 at 10:00, Bob\r\n<bob@x.org> wrote:\r\n\r\n> Hi\r\n",
-    "not marked": "STOP\n\nOn 1 Jun 2026, at 10:00, Bob <bob@x.org> wrote:\n\nHello Ann\nthe rent is due\n",
-    "German": "STOP\n\nAm 01.06.2026 um 10:00 schrieb Bob <bob@x.org>:\n> Hallo\n",
-    "French": "STOP\n\nLe lun. 1 juin 2026 à 10:00, Bob <bob@x.org> a écrit :\n> Bonjour\n",
-    "a language we do not know": "STOP\n\n2026. 6. 1. 10:00 Bob <bob@x.org>님이 작성:\n\n> Hello\n",
-    "Outlook": "STOP\n\n________________________________\nFrom: Bob <bob@x.org>\nSent: Monday\n\nHello\n",
-    "Outlook without a line": "STOP\n\nFrom: Bob <bob@x.org>\nSent: Monday, June 1\nTo: Ann\n\nHello\n",
-    "old Outlook": "STOP\n\n-----Original Message-----\nFrom: Bob\n\nHello\n",
-    "signature": "STOP\n-- \nAnn Example\n+49 176 1234567\n",
-    "telephone": "STOP\n\nSent from my iPhone\n",
-    "below": "On Mon, 1 Jun 2026 at 10:00, Bob <bob@x.org> wrote:\n> Hello Ann\n\nSTOP\n",
-}
-
-
-@pytest.mark.parametrize("name", REPLIES)
-def test_only_their_own_words(name: str) -> None:
-    assert own_words(REPLIES[name]) == "STOP"
-
-
-def test_what_looks_similar_stays() -> None:
-    text = "I wrote to them:\nthey never came.\n\nFrom: now on please call."
-    assert own_words(text) == text
-
-
-def test_a_quotation_alone_stays() -> None:
-    assert own_words("> Hello\n") == "> Hello"
-
-
-def test_a_long_mail_takes_no_longer() -> None:
-    assert own_words("yes\n" + "\n" * LONGEST_REPLY * 2) == "yes"
-
-
-def test_of_html_too() -> None:
-    html = "<head><style>p {}</style></head><div>STOP</div><br><blockquote>Hello <b>Ann</b></blockquote>"
-    assert own_words(text_of_html(html)) == "STOP"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("yes\r\nor\rno", "yes\nor\nno"),
-        ("> one\nyes\n> two\nno", "yes\nno"),
-        ("yes\nshe said:\n> hello", "yes"),
-        ("yes\nshe said:\n\n> hello\n", "yes"),
-        ("she said:\nhello", "she said:\nhello"),
-        ("  > not quoted", "> not quoted"),
-        ("", ""),
-    ],
-    ids=["line ends", "between", "introduced", "introduced above a gap", "no quotation", "indented", "nothing"],
-)
-def test_what_is_quoted_line_by_line(text: str, words: str) -> None:
-    assert own_words(text) == words
-
-
-def test_what_stands_behind_the_longest_mail_is_nobodys() -> None:
-    assert own_words("a" * 50_000 + "b") == "a" * 50_000
-
-
-@pytest.mark.parametrize(
-    ("html", "words"),
-    [
-        ("one<br>two<p>three</p>", "one\ntwo\nthree"),
-        ("<blockquote>a<blockquote>b</blockquote>c</blockquote>d", "d"),
-        ("</blockquote>a<blockquote>b</blockquote>c", "ac"),
-        ("<b>a</b><i>b</i>", "ab"),
-        ("<title>x</title><script>y</script>a", "a"),
-        ("one<br>two<![x three", "one\ntwo"),
-    ],
-    ids=["lines", "quoted twice", "closed too often", "no lines", "not for people", "not HTML"],
-)
-def test_the_words_of_html(html: str, words: str) -> None:
-    assert text_of_html(html) == words

@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.text import smart_split
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE, guess_kind, normalise
-from accounts.channels import events, http, mail, paired, refusals, registry
+from accounts.channels import events, http, mail, paired, refusals, registry, reply_text
 from accounts.channels import settings as channel_settings
 from accounts.channels.base import AccountConfig, Part
 from accounts.channels.cloud import templates as cloud_templates
@@ -107,6 +107,10 @@ ATTACKS: dict[str, Callable[[int], str]] = {
     "attributions": repeated("On 1 wrote "),
     "lines of attributions": repeated("On 1 wrote\n"),
     "forwarded headers": repeated("from: x\n"),
+    "open announcements": repeated("On 1.1.2026 10:00 <a@b.c>\n"),
+    "announcements": repeated("On 1.1.2026 10:00 <a@b.c> wrote:\n>\n"),
+    "mailboxes before colons": repeated("a@a 2026:\n"),
+    "open labels": repeated("from: a@a\nsent: 2026\n"),
     "dashes": repeated("-", behind=" original message"),
     "ids": repeated("message-id: <"),
     "our ids": repeated("crier-1-1-"),
@@ -140,7 +144,7 @@ def in_mail(read: Callable[[bytes], Any], head: str) -> Reader:
 
 
 def body_of_reply(raw: bytes) -> str:
-    return mail.own_words(mails._text(email.message_from_bytes(raw)))
+    return reply_text.own_words(mails._text(email.message_from_bytes(raw)))
 
 
 def parsed(text: str) -> Any:
@@ -225,8 +229,8 @@ READERS: dict[str, Reader] = {
     "suppressions with header": lambda text: suppressions.read_list(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
     "opt-out": replies.is_opt_out,
-    "own words": mail.own_words,
-    "text of HTML": mail.text_of_html,
+    "own words": reply_text.own_words,
+    "text of HTML": reply_text.text_of_html,
     "reply": in_mail(mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
     "HTML reply": in_mail(body_of_reply, "Content-Type: text/html\n\n"),
     "sender of a reply": in_mail(mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
@@ -296,7 +300,8 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/addresses.py": ("person", "group", "mailbox", "profile", "kind of address", "jid"),
     "accounts/channels/settings.py": ("setting: host", "setting: url", "certificates", "setting: certificates"),
     "accounts/channels/gmail/google_api.py": ("answer of Gmail",),
-    "accounts/channels/mail.py": ("own words", "text of HTML", "HTML reply", "mail with HTML", "address in a mail"),
+    "accounts/channels/mail.py": ("mail with HTML", "address in a mail"),
+    "accounts/channels/reply_text.py": ("own words", "text of HTML", "HTML reply"),
     "accounts/channels/cloud/templates.py": ("body of a template", "value of a template"),
     "accounts/channels/evolution/transport.py": ("answer of Evolution",),
     "accounts/channels/faults.py": ("refusal", "refusal in a report", "bounce"),

@@ -23,7 +23,7 @@ from accounts.channels.events import (
     same_secret,
 )
 from accounts.channels.http import as_moment, as_text, dig
-from accounts.channels.mail import own_words
+from accounts.channels.reply_text import own_words
 
 STATES = {
     "OK": SessionState.ACTIVE,
