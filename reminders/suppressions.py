@@ -24,6 +24,8 @@ CHUNK = 5_000
 #: what an export has, in this order; an import reads those that say something about the address
 COLUMNS = ("address", "reason", "source", "detail", "created_at", "expires_at", "added_by")
 MOST_DETAIL = 500
+#: The detail of an opt-out that a provider reported; its report of a resume takes those back.
+REPORTED = "reported by the provider"
 UNSUBSCRIBE_SALT = "crier.unsubscribe"
 
 # A suppression that lasts at least as long keeps its reason; an expired or shorter one is replaced. Sorted, so that two

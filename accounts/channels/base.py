@@ -50,6 +50,8 @@ class Kind(enum.StrEnum):
     NOT_WRITABLE = "not_writable"
     # The provider takes nothing more for this one person before `retry_after` has passed; others go on.
     RECIPIENT_LIMITED = "recipient_limited"
+    # The person told the provider that they want nothing more from this account.
+    OPTED_OUT = "opted_out"
     UNKNOWN = "unknown"
 
 

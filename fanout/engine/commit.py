@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fanout.database import lock_in_order
 from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT, hold_row
+from fanout.lanes.wake import HOLD_LANES
 from fanout.models.run import in_sql
 from fanout.rules.new_chats import NewChatHold
 from fanout.rules.pace import PaceState
@@ -22,7 +23,7 @@ from fanout.runs import follow_ups, texts
 from fanout.runs.follow_ups import COUNTED, LOCK_PEOPLE
 from fanout.runs.transitions import START
 from reminders.models import Recipient
-from reminders.suppressions import SUPPRESS_ALL
+from reminders.suppressions import REPORTED, SUPPRESS_ALL
 
 Call = tuple[str, Sequence[Any]]  # a prepared statement's name and its parameters
 
@@ -78,7 +79,8 @@ class Result:
     provider_id: str = ""
     kind: str = ""
     error: str = ""
-    suppress: str = ""
+    suppress: str = ""  # the address
+    suppress_as: str = "hard_bounce"  # Suppression.Reason
     # The person, of a follow-up that went out whole: it counts as an attempt.
     follow_up_to: str = ""
     # The first message to this person went out: the chat is known from now on.
@@ -323,7 +325,10 @@ def _result_row(r: Result) -> tuple[Any, ...]:
 
 def _suppression_row(r: Result) -> tuple[Any, ...]:
     """Return the columns of reminders.suppressions.New."""
-    return plain(r.suppress), "hard_bounce", "provider", plain(r.error), r.at, None, None
+    if r.suppress_as == "unsubscribed":
+        # As after the provider's report of the same wish, so that its report of a resume takes both back.
+        return plain(r.suppress), r.suppress_as, "recipient", REPORTED, r.at, None, None
+    return plain(r.suppress), r.suppress_as, "provider", plain(r.error), r.at, None, None
 
 
 # --- the statements ---------------------------------------------------------------------------------------
@@ -451,14 +456,6 @@ SKIP = f"""
 UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.at
   FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS s(id, why, at)
  WHERE t.id = s.id AND {PENDING}
-"""
-
-# A break that a provider asked for, where the lane has another holder by now, which reads it when it is woken. It is
-# never shortened.
-HOLD_LANES = """
-UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), probing = true
-  FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS h(account_id, epoch, until)
- WHERE l.account_id = h.account_id AND l.epoch <> h.epoch
 """
 
 # True where the stored break is one that the lane does not know of yet (HOLD_LANES).

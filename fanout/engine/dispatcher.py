@@ -414,7 +414,12 @@ class Dispatcher:
 
 
 #: The activity's outcome for messages that were not sent, where it is not "failed"; empty: no activity.
-NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
+NOT_FAILED: dict[str, str] = {
+    Kind.RATE_LIMITED: "rate_limited",
+    Kind.NETWORK: "",
+    Kind.NOT_WRITABLE: "",
+    Kind.OPTED_OUT: "",
+}
 
 
 def result_of(
@@ -452,6 +457,7 @@ def result_of(
         kind=verdict.kind,
         error=verdict.error,
         suppress=target.address if verdict.suppress else "",
+        suppress_as=verdict.suppress or "hard_bounce",
         follow_up_to=target.address if run.follow_up and sent and not more else "",
         hold_until=verdict.hold_until,
     )

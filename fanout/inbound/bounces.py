@@ -1,7 +1,8 @@
 """Apply bounces, reported by a mail server or by a provider's event: the target fails, the address may be suppressed,
 the account's day is judged, and the operator is told.
 
-A late refusal because of the account's own trouble is not a bounce: what was unconfirmed is sent again.
+A late refusal because of the account's own trouble is not a bounce: it stops or holds the account as a refusal at once
+does, and what certainly did not arrive is sent again.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from django.db.models import F
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.http import as_number
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
 from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
+from fanout.inbound.sessions import until
 from fanout.lanes import new_chats, status
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.wake import hold_lane, wake_lanes
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
 from fanout.rules.message_ids import message_id, named_in
-from fanout.rules.outcomes import ACCOUNT_KINDS, RATE_LIMIT_HOLD, AccountChange, consequence
-from fanout.runs import corrections, people, transitions
+from fanout.rules.outcomes import ACCOUNT_KINDS, AccountChange, Consequence, consequence
+from fanout.runs import corrections, follow_ups, people, transitions
 from reminders import suppressions
 from reminders.erasure import is_faceless
 from reminders.models import Suppression
@@ -87,9 +91,10 @@ def _as_event(bounce: Bounce) -> ProviderEvent:
 def bounced(event: InboundEvent, now: datetime) -> str:
     """Apply a bounce event and return its effect in words."""
     target = target_of(event)
-    if _on_its_way(event, target) and may_look_again(event):
-        raise NotYet
+    waits = _on_its_way(event, target) and may_look_again(event)
     if target is None:
+        if waits:
+            raise NotYet
         return "It names no message that this account sent."
     if is_faceless(target.address):
         return people.forget(event)
@@ -97,9 +102,19 @@ def bounced(event: InboundEvent, now: datetime) -> str:
     bounce = _from_event(event, target)
     if _is_refusal(bounce) and not _about_last_try(event, target):
         return "nothing: it is about an earlier try"
-    if bounce.kind in ACCOUNT_KINDS and not bounce.by_mail and target.status != Status.SENT:
-        return _send_again(event, target, bounce, now)
-    return "; ".join(apply_bounce(target, bounce, now)) or "nothing new"
+    verdict = _verdict(event, target, bounce)
+    if waits:
+        # The lane must not go on, however late our record of the message is.
+        _stop_or_hold(target, bounce, verdict, now)
+        raise NotYet
+    if _goes_again(event, target, bounce, verdict):
+        changes = [_send_again(event, target, bounce, verdict, now)]
+    else:
+        changes = apply_bounce(target, bounce, now)
+    # After the target: runs are locked before lanes.
+    changes += _hold_new_chats(target, bounce, verdict, now)
+    changes += _stop_or_hold(target, bounce, verdict, now)
+    return "; ".join(filter(None, changes)) or "nothing new"
 
 
 def _on_its_way(event: InboundEvent, target: RunTarget | None) -> bool:
@@ -134,45 +149,109 @@ def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
 
 
 # --- refused by the account's provider --------------------------------------------------------------------
+#
+# A provider may refuse a message at once, or accept it and report the refusal later, or both. Either way the account
+# has the same trouble, so the same rule (fanout.rules.outcomes) decides about it.
 
 
 def _is_refusal(bounce: Bounce) -> bool:
     """Return whether it refuses one try, and is not a report about the message's delivery."""
-    return bounce.certain or (bounce.kind in ACCOUNT_KINDS and not bounce.by_mail)
+    return bounce.certain or _is_trouble(bounce)
+
+
+def _is_trouble(bounce: Bounce) -> bool:
+    return bounce.kind in ACCOUNT_KINDS and not bounce.by_mail
 
 
 def _about_last_try(event: InboundEvent, target: RunTarget) -> bool:
     return target.claimed_at is None or event.happened_at + WHOLE_SECOND >= target.claimed_at
 
 
-def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, now: datetime) -> str:
-    """Send the unconfirmed part again, as after a refusal while sending: the account's trouble never fails a recipient.
-    Where the event may mean an earlier part, the unconfirmed one may have arrived: that is for an operator."""
-    if target.status != Status.UNCONFIRMED:
-        return "nothing new"
-    named = named_in(event.message_id)
-    if target.parts_sent != (named.part if named else 0):
-        return "nothing: it does not name the part that is in doubt"
-    run = Run.objects.get(pk=target.run_id)
-    answer = corrections.settle(run, {target.pk}, False, None, now, by_provider=True)
-    again = RunTarget.objects.filter(pk=target.pk, status=Status.PENDING)
-    again.update(next_attempt_at=_retry_at(bounce, now))
-    _hold_new_chats(target, bounce, now)
-    return f"It was not sent: {bounce.kind.value.replace('_', ' ')}. {answer.text}"
-
-
-def _retry_at(bounce: Bounce, now: datetime) -> datetime | None:
-    refused = NotSent(bounce.kind, bounce.detail)
+def _verdict(event: InboundEvent, target: RunTarget, bounce: Bounce) -> Consequence:
+    """Return the consequence of the same refusal at the moment at which it happened: a break counts from there, so that
+    an old report holds nothing."""
     return consequence(
-        refused, retries=(), attempts=1, base=RATE_LIMIT_HOLD, sample="", repeatable=False, now=now
-    ).retry_at
+        NotSent(bounce.kind, plain(bounce.detail), as_number(event.detail.get("retry_after")), until(event)),
+        retries=channel(target.account.channel).retries,
+        attempts=max(1, target.attempts),
+        base=target.account.settings()["retry_base_seconds"].value,
+        sample="",
+        repeatable=False,
+        now=event.happened_at,
+    )
 
 
-def _hold_new_chats(target: RunTarget, bounce: Bounce, now: datetime) -> None:
+def _stop_or_hold(target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> list[str]:
+    """Stop the account or hold its lane, as after a refusal while sending; return in words what was done."""
+    if not _is_trouble(bounce) or _overcome(target):
+        return []
+    if verdict.account is not None:
+        if not carry_out(status.stop(target.account_id, verdict.account, now)):
+            return []
+        wake_lanes([target.account_id], now)
+        return [f"the account is {verdict.account.status}: {verdict.account.reason}"]
+    if verdict.hold_until is None or verdict.hold_until <= now:
+        return []
+    hold_lane(target.account_id, verdict.hold_until, now)
+    return ["the account takes a break"]
+
+
+def _overcome(target: RunTarget) -> bool:
+    """Return whether the message went out before the account was last changed, started or stopped: an operator has seen
+    to that trouble, or it is over."""
+    account = target.account
+    changes = [at for at in (account.status_changed_at, account.untested_since) if at is not None]
+    return target.claimed_at is not None and any(target.claimed_at < at for at in changes)
+
+
+def _hold_new_chats(target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> list[str]:
     """Hold the account's new chats after one that the provider took and then refused, as after one refused at once."""
-    retry_at = _retry_at(bounce, now)
-    if bounce.kind == Kind.NEW_CHATS_BLOCKED and retry_at is not None:
-        new_chats.refused_late(target, retry_at - now, bounce.detail, now)
+    blocked = bounce.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None and verdict.retry_at > now
+    if blocked and verdict.retry_at is not None and not _overcome(target):
+        new_chats.refused_late(target, verdict.retry_at - now, bounce.detail, now)
+        return ["new chats are held"]
+    return []
+
+
+def _goes_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence) -> bool:
+    """Return whether nothing arrived and a later try may succeed: the trouble is the account's, or this person's for a
+    while. Where another part or a receipt is known, or the report is about one member of a group, it may have
+    arrived."""
+    if verdict.status != "pending" or bounce.by_mail:
+        return False
+    if target.status != Status.SENT:
+        return _is_trouble(bounce) or (bounce.certain and bounce.kind == Kind.RECIPIENT_LIMITED)
+    temporary = _is_trouble(bounce) or bounce.kind == Kind.RECIPIENT_LIMITED
+    arrived = target.delivered_at or target.read_at or (event.group and event.address)
+    return temporary and bounce.certain and not arrived and target.parts_sent - 1 == _part_of(event)
+
+
+def _part_of(event: InboundEvent) -> int:
+    """Return the part that an event is about. One that does not say can only mean the first."""
+    named = named_in(event.message_id)
+    return named.part if named else 0
+
+
+def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> str:
+    """Send the part again, as after a refusal while sending: the account's trouble never fails a recipient. Where the
+    event may mean an earlier part, the unconfirmed one may have arrived: that is for an operator."""
+    run = Run.objects.select_for_update(no_key=True).get(pk=target.run_id)
+    rows = RunTarget.objects.filter(pk=target.pk)
+    if not rows.filter(status=target.status).exists():
+        return "nothing: it was settled at this moment"
+    if target.status == Status.SENT:
+        follow_ups.taken_back(target)
+        rows.update(status=Status.UNCONFIRMED, parts_sent=F("parts_sent") - 1)
+        count(target, Activity.Outcome.FAILED, bounce.kind.value, now)
+        new_chats.not_begun(target)
+    elif target.status != Status.UNCONFIRMED:
+        return ""
+    elif target.parts_sent != _part_of(event):
+        return "nothing: it does not name the part that is in doubt"
+    answer = corrections.settle(run, {target.pk}, False, None, now, by_provider=True)
+    again = rows.filter(status=Status.PENDING)
+    again.update(next_attempt_at=verdict.retry_at, attempts=target.attempts if verdict.spends_attempt else 0)
+    return f"It was not sent: {bounce.kind.value.replace('_', ' ')}. {answer.text}"
 
 
 # --- applying ---------------------------------------------------------------------------------------------
@@ -215,7 +294,6 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
     never_out = unconfirmed and bounce.certain
     rejudge, came_back = transitions.rejudge, transitions.came_back
     carry_out(rejudge(target.run_id, now) if never_out else came_back(target.run_id, cause(bounce), now))
-    _hold_new_chats(target, bounce, now)
     return True
 
 
@@ -260,6 +338,9 @@ def suppress(bounce: Bounce, now: datetime) -> list[str]:
     if bounce.hard:
         reason, source = Suppression.Reason.HARD_BOUNCE, Suppression.Source.PROVIDER
         done = suppressions.suppress(suppressions.New(bounce.address, reason, source, bounce.detail, now))
+    elif bounce.kind is Kind.OPTED_OUT:
+        reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
+        done = suppressions.suppress(suppressions.New(bounce.address, reason, source, suppressions.REPORTED, now))
     else:
         done = bounce.final and carry_out(status.judge_address(bounce.address, bounce.detail, now))
     return ["the address is suppressed"] if done else []

@@ -109,7 +109,7 @@ LOOK_AGAIN = (2, 15, 120)
 
 
 class NotYet(Exception):
-    """The target of the event is not settled yet, or not found. The event has not failed."""
+    """The target of the event is not settled yet, or not found. The event has not failed, and what was done stays."""
 
 
 def may_look_again(event: InboundEvent) -> bool:

@@ -22,7 +22,7 @@ from fanout.runs import message_2, transitions
 from fanout.runs.people import forget
 from reminders.erasure import erased
 from reminders.models import Recipient, Suppression
-from reminders.suppressions import holding
+from reminders.suppressions import REPORTED, holding
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -188,7 +188,6 @@ def stays_forgotten(address: str, recipients: list[int]) -> bool:
     return not recipients and bool(erased(spellings_of(address)))
 
 
-REPORTED = "reported by the provider"
 REPORTED_TOO = "reported by the provider; suppressed before"
 
 

@@ -135,8 +135,6 @@ def work_on(pk: int, now: datetime) -> bool:
         return _put_off(pk, MOST_ATTEMPTS, f"its worker ended {MOST_ATTEMPTS} times while it worked on this", now)
     try:
         _do(pk, now)
-    except NotYet:
-        look_again(pk, now)
     except Exception as error:
         log.exception("an event could not be worked on", extra={"event": pk})
         return _put_off(pk, begun[0]["attempts"], f"{type(error).__name__}: {error}", now)
@@ -167,7 +165,12 @@ UPDATE fanout_inboundevent SET state = 'done', effect = %(effect)s, next_attempt
 @transaction.atomic
 def _do(pk: int, now: datetime) -> None:
     for event in InboundEvent.objects.raw(TAKE, {"id": pk}):
-        effect = EFFECTS[event.kind](event, now)
+        try:
+            effect = EFFECTS[event.kind](event, now)
+        except NotYet:
+            # In the same transaction: what the effect has done so far stays.
+            look_again(pk, now)
+            return
         execute(DONE, {"id": pk, "effect": effect[:EFFECT_LENGTH]})
 
 

@@ -185,10 +185,15 @@ def heard_from(account_id: int, address: str, now: datetime) -> None:
         wake_lanes([account_id], now)
 
 
+def not_begun(target: RunTarget) -> None:
+    """Forget a chat that began with this message, which did not arrive after all."""
+    KnownChat.objects.filter(account=target.account_id, address=target.address, begun_at=target.claimed_at).delete()
+
+
 def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) -> None:
     """Note that the provider took a message and then refused the chat: it has not begun, and other new chats wait."""
     account = target.account_id
-    KnownChat.objects.filter(account=account, address=target.address, begun_at=target.claimed_at).delete()
+    not_begun(target)
     for lane in LaneState.objects.select_for_update(no_key=True).filter(account=account):
         before = hold_of(lane.__dict__)
         hold = refused(before, wait.total_seconds(), why, now)

@@ -61,6 +61,22 @@ def _parameters(due: Mapping[int, datetime], now: datetime, probing: bool) -> di
     return {"accounts": accounts, "due": [due[account] for account in accounts], "now": now, "probing": probing}
 
 
+# A break that a provider asked for, where the lane has another holder than the one that was asked, which reads it when
+# it is woken. It is never shortened.
+HOLD_LANES = """
+UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), probing = true
+  FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS h(account_id, epoch, until)
+ WHERE l.account_id = h.account_id AND l.epoch <> h.epoch
+"""
+NO_EPOCH = -1
+
+
+def hold_lane(account: int, until: datetime, now: datetime) -> None:
+    """Hold a lane for a break that its provider asked for in a report, whichever driver has it."""
+    execute(HOLD_LANES, [[account], [NO_EPOCH], [until]])
+    wake_lanes([account], now)
+
+
 WAKE_AFTER_CLOCK_CHANGE = """
 UPDATE fanout_lanestate SET poke = poke + 1, due_at = %(now)s, progress_at = %(now)s
  WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE due_at > %(now)s AND progress_at > %(latest)s

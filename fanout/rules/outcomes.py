@@ -54,7 +54,8 @@ class Consequence:
     hold_until: datetime | None = None
     hold_why: str = ""  # for operators; empty: the kind and the error
     slow: bool = False
-    suppress: bool = False
+    # Why the address gets nothing more (Suppression.Reason); empty: it is not suppressed.
+    suppress: str = ""
     account: AccountChange | None = None
     kind: str = ""
     error: str = ""
@@ -99,7 +100,10 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
     if kind in RECIPIENT_KINDS:
         # A refusal of the sender is no fault of the recipient: too many of either pause the account.
         letter = breaker.BOUNCE if kind in (Kind.HARD_BOUNCE, Kind.SENDER_REJECTED) else breaker.ERROR
-        return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **cause)
+        return Consequence("failed", letter, suppress="hard_bounce" if kind == Kind.HARD_BOUNCE else "", **cause)
+    if kind == Kind.OPTED_OUT:
+        # Left out like people who opted out before.
+        return Consequence("skipped", suppress="unsubscribed", **cause)
     if kind == Kind.NOT_WRITABLE:
         # Not a failure: the group is left out, and the others go on at their pace.
         return Consequence("skipped", **cause)

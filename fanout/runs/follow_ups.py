@@ -12,6 +12,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import connection
 
+from fanout.models import RunTarget
 from fanout.rules.follow_ups import Limits
 
 
@@ -81,6 +82,25 @@ def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> Non
     lock_people(addresses)
     with connection.cursor() as cursor:
         cursor.execute(SETTLED, [list(targets), *limits_in_sql()])
+
+
+# An attempt that was counted and did not arrive. The cooldown goes with it if it began with that attempt; what a reply
+# or the end of a cooldown has reset since stays.
+TAKE_BACK = """
+UPDATE reminders_recipient p
+   SET follow_up_attempts = greatest(p.follow_up_attempts - 1, 0),
+       cooldown_until = CASE WHEN p.follow_up_attempts > %s THEN p.cooldown_until END,
+       status = CASE WHEN p.limited AND p.status = 'not_interested' THEN 'active' ELSE p.status END, limited = false
+ WHERE p.address = %s AND (p.attempts_reset_at IS NULL OR p.attempts_reset_at <= %s)
+"""
+
+
+def taken_back(target: RunTarget) -> None:
+    """Take back the attempt of a follow-up that was sent and did not arrive. The caller's transaction holds its run."""
+    if target.run.follow_up and target.claimed_at is not None:
+        lock_people([target.address])
+        with connection.cursor() as cursor:
+            cursor.execute(TAKE_BACK, [limits().attempts, target.address, target.claimed_at])
 
 
 # --- what the metrics count -----------------------------------------------------------------------------

@@ -33,6 +33,7 @@ ERRORS = {
     "recipient_gone": "group or person is gone",
     "not_writable": "the account may not write there",
     "recipient_limited": "provider limits messages to this person",
+    "opted_out": "the person opted out at the provider",
     "unknown": "no clear answer",
     "": "no reason recorded",
 }

@@ -135,17 +135,19 @@ class TestWebhook(WebhookContract):
         assert (event.kind, event.provider_id, event.message_id) == (kind, "wamid.x", "crier-7-0")
         assert (event.address, event.at, event.key) == ("+4917612345678", AT, f"status:wamid.x:{name}")
 
-    @pytest.mark.parametrize(("code", "kind"), [(131026, "recipient_gone"), (999_999, "unknown")])
-    def test_a_late_refusal_has_its_kind_and_metas_words(self, code: int, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("code", "detail"), [(131026, {"kind": "recipient_gone", "certain": True}), (999_999, {"kind": "unknown"})]
+    )
+    def test_a_late_refusal_has_its_kind_and_metas_words(self, code: int, detail: dict[str, Any]) -> None:
         event = self.one(failed(code))
 
-        assert (event.kind, event.detail) == (EventKind.BOUNCE, {"kind": kind})
+        assert (event.kind, event.detail) == (EventKind.BOUNCE, detail)
         assert event.text == f"Undeliverable: No app ({code})"
 
     def test_a_late_limit_of_one_person_says_how_long(self) -> None:
         event = self.one(failed(131049))
 
-        assert event.detail == {"kind": "recipient_limited", "retry_after": 86_400.0}
+        assert event.detail == {"kind": "recipient_limited", "certain": True, "retry_after": 86_400.0}
         assert event.text.startswith("Undeliverable: No app (131049). WhatsApp limits how many marketing messages")
 
     def test_members_of_a_group_have_receipts_of_their_own(self) -> None:

@@ -34,6 +34,7 @@ ALL_KINDS = (
     Kind.HARD_BOUNCE,
     Kind.SOFT_BOUNCE,
     Kind.RECIPIENT_LIMITED,
+    Kind.OPTED_OUT,
     Kind.AUTH,
     Kind.BANNED,
     Kind.UNAVAILABLE,

@@ -356,7 +356,7 @@ def test_what_was_in_doubt_is_sent_again(target: RunTarget, kind: str) -> None:
     assert event.effect.startswith(f"It was not sent: {kind.replace('_', ' ')}. 1 targets will be sent.")
     assert not Activity.objects.exists()
     assert not Suppression.objects.exists()
-    assert not Notification.objects.exists()
+    assert not Notification.objects.exclude(title="Account suspended").exists()
     assert Event.objects.get(run=target.run_id, verb="settled").detail == "1 × refused by the provider, send again"
 
 
@@ -381,7 +381,7 @@ def test_what_may_have_arrived_is_not_sent_again(target: RunTarget, fields: dict
 
     event_of(target, detail={"kind": "rate_limited", "certain": True})
 
-    assert work_at(target, 0).effect == effect
+    assert work_at(target, 0).effect.startswith(effect)
     assert target.status == "unconfirmed"
 
 
@@ -417,7 +417,7 @@ def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_addres
 
     assert (target.status, target.error_kind) == ("failed", kind)
     assert Run.objects.get(pk=target.run_id).status == "partial"
-    assert Notification.objects.get().title == "Delivered messages came back"
+    assert Notification.objects.exclude(title="Account suspended").get().title == "Delivered messages came back"
     (day,) = execute(*bounces_of_day(target.account_id, NOW - timedelta(hours=1)))
     assert day["bounced"] == 0
     assert not Suppression.objects.exists()

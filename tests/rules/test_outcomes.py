@@ -47,7 +47,7 @@ def judge(outcome: Outcome, **given: Any) -> Consequence:
         case(Sent("id"), Consequence("sent", "."), id="sent"),
         case(
             NotSent(Kind.HARD_BOUNCE, "no such user"),
-            Consequence("failed", "b", suppress=True, kind="hard_bounce", error="no such user"),
+            Consequence("failed", "b", suppress="hard_bounce", kind="hard_bounce", error="no such user"),
             id="hard-bounce",
         ),
         case(
@@ -158,6 +158,11 @@ def judge(outcome: Outcome, **given: Any) -> Consequence:
             NotSent(Kind.RECIPIENT_LIMITED, "limited", retry_after=86_400),
             Consequence("pending", None, after(86_400), kind="recipient_limited", error="limited"),
             id="a-limited-person-waits-alone",
+        ),
+        case(
+            NotSent(Kind.OPTED_OUT, "stopped marketing"),
+            Consequence("skipped", suppress="unsubscribed", kind="opted_out", error="stopped marketing"),
+            id="an-opt-out-at-the-provider-is-honoured",
         ),
         case(
             NotSent(Kind.NETWORK, "reset"),

@@ -246,7 +246,7 @@ MEANINGS = {
     130472: Meaning(
         Kind.RECIPIENT_GONE, "Meta leaves this person out of marketing messages, as part of an experiment."
     ),
-    131050: Meaning(Kind.RECIPIENT_GONE, "This person has stopped marketing messages of this business in WhatsApp."),
+    131050: Meaning(Kind.OPTED_OUT, "This person has stopped marketing messages of this business in WhatsApp."),
     # the content
     100: CONTENT,
     131008: CONTENT,

@@ -207,12 +207,15 @@ def receipt(status: Any) -> ProviderEvent:
 
 
 def late_refusal(error: Any) -> dict[str, Any]:
-    """Return what an error means that came after the message was accepted; it is the same as at once."""
+    """Return what an error means that came after the message was accepted; it is the same as at once.
+
+    Meta reports `failed` where the message did not reach the person; with a documented code that is certain.
+    """
     meaning = meaning_of(dig(error, "code"))
     if meaning is None:
         return {"kind": Kind.UNKNOWN.value}
     wait = {} if meaning.wait is None else {"retry_after": meaning.wait}
-    return {"kind": meaning.kind.value, **wait}
+    return {"kind": meaning.kind.value, "certain": True, **wait}
 
 
 # -- the business account ---------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ EFFECTS: dict[str, tuple[int, str] | None] = {
     "not_writable": (403, "Only admins write in this group"),
     "new_chats_blocked": (463, "This account may not start new chats"),
     "recipient_limited": (422, "This person gets no more messages today"),
+    "opted_out": (422, "This person wants no more messages"),
     # A front end that could not reach the provider behind it, as HTTP gateways answer.
     "refused": (521, "The provider refused the connection"),
     # The message is delivered, but the answer is an error.

@@ -58,6 +58,7 @@ KIND_OF_CODE = {
     (422, "hard_bounce"): Kind.HARD_BOUNCE,
     (422, "content_rejected"): Kind.CONTENT_REJECTED,
     (422, "recipient_limited"): Kind.RECIPIENT_LIMITED,
+    (422, "opted_out"): Kind.OPTED_OUT,
 }
 
 

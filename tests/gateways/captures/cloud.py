@@ -79,7 +79,7 @@ ERRORS = (
     ErrorCapture(ERROR_CODES, 403, 130497, "Restricted in this country", Kind.NOT_WRITABLE, "this person's country"),
     ErrorCapture(ERROR_CODES, 400, 131030, "Recipient not in allowed list", Kind.NOT_WRITABLE, "test numbers"),
     ErrorCapture(ERROR_CODES, 400, 131026, "Message undeliverable", Kind.RECIPIENT_GONE),
-    ErrorCapture(ERROR_CODES, 400, 131050, "User has stopped marketing", Kind.RECIPIENT_GONE, "stopped marketing"),
+    ErrorCapture(ERROR_CODES, 400, 131050, "User has stopped marketing", Kind.OPTED_OUT, "stopped marketing"),
     ErrorCapture(ERROR_CODES, 400, 130472, "User is part of an experiment", Kind.RECIPIENT_GONE, "experiment"),
     ErrorCapture(GROUPS, 403, 131207, "Group is suspended", Kind.RECIPIENT_GONE),
     # the content
@@ -238,7 +238,7 @@ HOOKS = (
     status("played", ("read", "", {})),
     status(
         "failed",
-        ("bounce", "Message undeliverable: No app (131026)", {"kind": "recipient_gone"}),
+        ("bounce", "Message undeliverable: No app (131026)", {"kind": "recipient_gone", "certain": True}),
         errors=[{"code": 131026, "title": "Message undeliverable", "error_data": {"details": "No app"}}],
     ),
     # WhatsApp's own opt-out of marketing
