@@ -69,6 +69,9 @@ class Account(Owned):
     untested_since = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
+    # When its provider was last asked for the account's message templates, and why it did not list them.
+    templates_read_at = models.DateTimeField(null=True, blank=True, editable=False)
+    templates_problem = models.CharField(max_length=500, blank=True, default="", db_default="", editable=False)
 
     # Pace overrides. Empty means: as the environment says (accounts.knobs).
     max_send_per_minute = models.PositiveIntegerField(null=True, blank=True)
@@ -232,6 +235,25 @@ class Account(Owned):
         if problem := knobs.delay_error(channel(self.channel), effective):
             errors["max_send_per_minute"] = problem
         return errors
+
+
+class MessageTemplate(models.Model):
+    """A text that the provider has approved for the account, as it was last listed (accounts.message_templates)."""
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="templates")
+    name = models.CharField(max_length=512)
+    language = models.CharField(max_length=32)
+    # accounts.channels.templates.Template in plain JSON; a reminder's part keeps the same with its values.
+    content = models.JSONField()
+
+    class Meta:
+        ordering = ["name", "language"]
+        constraints = [
+            models.UniqueConstraint(fields=["account", "name", "language"], name="template_once_per_account")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.language})"
 
 
 class DailyLimit(models.Model):

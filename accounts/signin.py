@@ -11,6 +11,7 @@ from typing import TypeVar
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Transport
 from accounts.channels.registry import ChannelUnavailable, UnknownChannel, config_of, transport_for
 from accounts.channels.settings import BadSetting
+from accounts.channels.templates import Template
 from accounts.crypto import CredentialError
 from accounts.models import Account
 
@@ -58,6 +59,11 @@ async def listed_groups(account: Account) -> list[Group]:
 async def listed_contacts(account: Account) -> list[Contact]:
     """Return the address book that the provider lists for the account; raises NoAnswer."""
     return await _ask(account, lambda transport: transport.contacts(), LIST_SECONDS)
+
+
+async def listed_templates(account: Account) -> list[Template]:
+    """Return the message templates that the provider lists for the account; raises NoAnswer."""
+    return await _ask(account, lambda transport: transport.templates(), LIST_SECONDS)
 
 
 async def number_behind(account: Account, hidden: str) -> str:

@@ -410,6 +410,9 @@ class MessagePart(models.Model):
     text = models.TextField(blank=True, help_text="The text, or the caption of a file.")
     html = models.TextField(blank=True, help_text="For mail: the same in HTML.")
     media = models.ForeignKey(MediaFile, on_delete=models.PROTECT, null=True, blank=True)
+    # The message template by which it reaches people who have not written for a day, where the provider wants one, with
+    # a value for each variable (accounts.channels.templates.Template.as_part).
+    template = models.JSONField(null=True, blank=True)
 
     class Meta:
         abstract = True

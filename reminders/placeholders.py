@@ -110,16 +110,30 @@ def placeholders(text: str) -> list[Placeholder]:
 def frozen(part: dict[str, Any]) -> dict[str, Any]:
     """Return the part as a run keeps it: a template if it differs between recipients, otherwise the finished text."""
     try:
-        if any(placeholders(part.get(text, "")) for text in TEXTS):
+        if any(placeholders(text) for text in texts_of(part)):
             return part | {"personal": True}
-        return part | {text: render(part[text], {}) for text in TEXTS if part.get(text)}
+        plain = part | {text: render(part[text], {}) for text in TEXTS if part.get(text)}
+        return plain | ({"template": with_values(part["template"], {})} if part.get("template") else {})
     except Malformed:
         return part  # it was stored unchecked: it goes out as it is
 
 
+def texts_of(part: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a part that may have placeholders: its own, and the values of its message template."""
+    return [*(part.get(text) or "" for text in TEXTS), *values_in(part.get("template")).values()]
+
+
+def values_in(template: Mapping[str, Any] | None) -> dict[str, str]:
+    return (template or {}).get("values") or {}
+
+
+def with_values(template: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the message template of a part with a person's values in those of its variables."""
+    return {**template, "values": {key: render(text, values) for key, text in values_in(template).items()}}
+
+
 def in_parts(parts: Iterable[Mapping[str, Any]]) -> list[Placeholder]:
-    personal = (part for part in parts if part.get("personal"))
-    return [one for part in personal for text in TEXTS for one in placeholders(part.get(text, ""))]
+    return [one for part in parts if part.get("personal") for text in texts_of(part) for one in placeholders(text)]
 
 
 def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -145,6 +159,7 @@ def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
         text=render(part.text, values),
         subject=render(part.subject, values),
         html=render(part.html, values, html.escape),
+        template=with_values(part.template, values) if part.template else None,
     )
 
 

@@ -26,6 +26,7 @@ from reminders.placeholders import (
     render,
     value_of,
     values_for,
+    values_in,
 )
 
 EXAMPLES = 3
@@ -146,6 +147,7 @@ def texts_of(reminder: Reminder) -> list[Text]:
     texts = [("the subject", reminder.subject)]
     for word, part in rows:
         texts += [(f"{word} {part.position + 1}", part.text), (f"the HTML of {word} {part.position + 1}", part.html)]
+        texts += [(f"the template of {word} {part.position + 1}", text) for text in values_in(part.template).values()]
     return texts
 
 

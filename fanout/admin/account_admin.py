@@ -21,7 +21,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
-from accounts import access
+from accounts import access, message_templates
 from accounts.actions import Action
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel, offered
@@ -466,7 +466,10 @@ def stored(account: Account) -> str:
 
 def tell_result(request: HttpRequest, account: Account, result: SignIn, asked_at: datetime) -> None:
     note_test(account, result, request.user, asked_at)
-    tell(request, ControlResult(result.ok, sign_in_result(account, result)))
+    words = sign_in_result(account, result)
+    if result.ok and channel(account.channel).lists_templates:
+        words = f"{words}; {message_templates.refresh(account, asked_at)}"
+    tell(request, ControlResult(result.ok, words))
 
 
 # --- how accounts stand now, for their list ---------------------------------------------------------------

@@ -46,6 +46,7 @@ from fanout.admin.reminder_form import (
     channel_facts,
 )
 from fanout.admin.reminder_targets import REMINDER_FILTER, proposed_tags
+from fanout.admin.reminder_templates import outlook, persons
 from fanout.admin.run_status import read_going
 from fanout.admin.widgets import capped_number, look
 from fanout.models import Run
@@ -55,6 +56,7 @@ from fanout.templatetags.crier import relative, when
 from reminders import readiness, schedule, targets
 from reminders.models import Reminder, ReminderMessage, ReminderTarget, ReplyPart
 from reminders.moments import moment
+from reminders.part_templates import Choice
 from reminders.readiness import missing, missing_in_words
 
 RECENTLY = timedelta(hours=24)
@@ -117,7 +119,7 @@ class PartInline(StackedInline):
     model = ReminderMessage
     form = PartForm
     formset = PartFormSet
-    fields = (("kind", "order"), "text", "upload", "html", "media")
+    fields = (("kind", "order"), "text", "upload", "template_key", "html", "media", "template_values")
     verbose_name = "part"
     verbose_name_plural = "Parts"
 
@@ -131,7 +133,8 @@ class PartInline(StackedInline):
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
         senders = posted_senders(request.POST, request.user) or (obj.senders if obj else [])
         described = [channel(account.channel) for account in senders]
-        kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user, "channels": described})
+        given = {"user": request.user, "channels": described, "choice": Choice(senders)}
+        kwargs["form"] = type("PartForm", (PartForm,), given)
         kwargs["formset"] = type("PartFormSet", (PartFormSet,), {"request": request})
         return super().get_formset(request, obj, **kwargs)
 
@@ -422,7 +425,9 @@ class ReminderAdmin(ButtonsAdmin):
         people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         people["partial"] = chosen.partial
         words = DraftTexts.posted(request, lambda: chosen.audience).preview()
-        return JsonResponse(Draft.posted(request, chosen, heads.kinds, now).forecast(now) | people | words)
+        draft = Draft.posted(request, chosen, heads.kinds, now)
+        by_template = outlook(request, chosen, persons(heads.kinds), draft.starts(now), now)
+        return JsonResponse(draft.forecast(now) | people | words | by_template)
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
 from fanout.lanes.new_chats import known_addresses, new_among
+from fanout.models import KnownChat
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at
 from reminders import imports, schedule, suppressions, wording
@@ -94,6 +96,12 @@ class Draft:
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
         answer["late"] = (self.timed and schedule.late_error(*when, self._window, now)) or ""
         return answer | self._fitting(max(now, firings[0]) if firings else now, now)
+
+    def starts(self, now: datetime) -> datetime:
+        """Return when it goes out first, as far as that is known."""
+        when = (self.schedule, self.fire_at, self.cron, self.timezone)
+        firings = schedule.upcoming(*when, now, 1) if self.timed and not self.problem() else []
+        return max(now, firings[0]) if firings else now
 
     def problem(self) -> str:
         if not valid_timezone(self.timezone):
@@ -199,7 +207,8 @@ def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = Non
 def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, prefix: str) -> bool:
     # While the form is being written its files are not posted: such a part is recognised by its kind.
     has_file = f"{prefix}-upload" in files if files is not None else form.get(f"{prefix}-kind", "text") != "text"
-    return bool(form.get(f"{prefix}-text", "").strip() or form.get(f"{prefix}-media") or has_file)
+    names = ("text", "media", "template_key")
+    return has_file or any(form.get(f"{prefix}-{name}", "").strip() for name in names)
 
 
 def _parse_moment(text: str, zone: str, now: datetime) -> datetime | None:
@@ -308,6 +317,14 @@ class Chosen:
         added = {person.address for person in persons} - _suppressed(persons, now)
         return new_among(stored, account) + len(added - known_addresses(account, added))
 
+    def heard_since(self, account: int, since: datetime, now: datetime) -> int:
+        """Return how many of the recipients are people who have written to the account since then."""
+        silent = Q(status__in=Recipient.GETS_NOTHING)
+        heard = KnownChat.objects.filter(account=account, heard_at__gt=since).values("address")
+        stored = self.stored.filter(~silent, ~suppressions.is_suppressed(now), kind__in=NEW_CHAT_KINDS)
+        listed = {p.address for p in self.listed if p.kind in NEW_CHAT_KINDS and p.status not in Recipient.GETS_NOTHING}
+        return stored.filter(address__in=heard).count() + len(heard.filter(address__in=listed))
+
     def tag_counts(self) -> dict[str, int]:
         """Return how many recipients with each tag these accounts reach."""
         counts = {f"tag_{n}": Count("pk", filter=Q(tags__contains=[tag])) for n, tag in enumerate(self.tags)}
@@ -390,6 +407,24 @@ def _suppressed(people: Sequence[Listed], now: datetime) -> set[str]:
     return set(rows.values_list("address", flat=True))
 
 
+# --- message templates ------------------------------------------------------------------------------------
+
+
+#: Characters of the posted values of one part's template.
+MOST_VALUES = 20_000
+
+
+def template_values(text: str) -> dict[str, str]:
+    """Return the values of a template's variables in a posted field, which the page's script writes as JSON; none where
+    it has something else."""
+    try:
+        values = json.loads(text) if text and len(text) <= MOST_VALUES else {}
+    except (ValueError, RecursionError):
+        return {}
+    items = values.items() if isinstance(values, dict) else ()
+    return {str(key): value for key, value in items if isinstance(value, str)}
+
+
 # --- texts, checked and shown before saving, as some recipients will read them ----------------------------
 
 
@@ -409,10 +444,11 @@ class DraftTexts:
     @classmethod
     def posted(cls, request: HttpRequest, audience: Callable[[], Audience]) -> DraftTexts:
         form = request.POST
-        subject, parts = form.get("subject", ""), list(_posted_parts(form))
+        subject, parts = form.get("subject", ""), list(posted_parts(form))
         texts = [("the subject", subject)]
         for part in parts:
             texts += [(part["where"], part["text"]), (f"the HTML of {part['where']}", part["html"])]
+            texts += [(f"the template of {part['where']}", value) for value in part["values"].values()]
         message_1 = [{"subject": subject, "text": part["text"]} for part in parts if part["set"] == "messages"]
         everybody = Audience(access.visible(request.user, Recipient.objects.all()))
         too_long = [
@@ -437,7 +473,7 @@ class DraftTexts:
         return {"wording": "", "examples": [example for example in shown if example["parts"] != written]}
 
 
-def _posted_parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def posted_parts(form: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the parts in the order in which they will be sent."""
     matches = [match for name in form if (match := PART_TEXT.fullmatch(name))]
     for match in sorted(
@@ -446,8 +482,16 @@ def _posted_parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:
         prefix = match["prefix"]
         if not form.get(f"{prefix}-DELETE"):
             where = f"{SET_IN_WORDS[match['set']]} {int(match['number']) + 1}"
-            text, markup = form.get(f"{prefix}-text", ""), form.get(f"{prefix}-html", "")
-            yield {"set": match["set"], "where": where, "text": text, "html": markup}
+            yield {
+                "set": match["set"],
+                "prefix": prefix,
+                "where": where,
+                "kind": form.get(f"{prefix}-kind") or "text",
+                "text": form.get(f"{prefix}-text", ""),
+                "html": form.get(f"{prefix}-html", ""),
+                "template": form.get(f"{prefix}-template_key", ""),
+                "values": template_values(form.get(f"{prefix}-template_values", "")),
+            }
 
 
 def _part_order(form: Mapping[str, str], prefix: str) -> int:

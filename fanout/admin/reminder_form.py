@@ -31,8 +31,10 @@ from fanout.admin.reminder_draft import (
     split_tags,
     written_parts,
 )
+from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
+from reminders.part_templates import Choice
 from reminders.readiness import (
     action_through,
     connect_problem,
@@ -398,7 +400,11 @@ class PartForm(ModelForm):
         help_text="Parts are sent in this order.",
     )
     upload = forms.FileField(label="File", required=False)
+    template_key = TemplateKey()
+    template_values = TemplateValues()
     user: Any = None
+    #: the message templates of the accounts in the same form
+    choice: Choice = Choice([])
     #: of the accounts in the same form: their providers limit files
     channels: list[Channel] = []
 
@@ -415,14 +421,16 @@ class PartForm(ModelForm):
         super().__init__(*args, **kwargs)
         self.fields["order"].initial = self.instance.position + 1 if self.instance.pk else None
         self._show_file(self.instance.media)
+        offer(self, self.choice)
         if self.user is not None:
             self.fields["media"].queryset = access.visible(self.user, MediaFile.objects.all())  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
         """Ignore a new part without a text, unless it should have a file, which may have been refused."""
         changed = set(self.changed_data)
+        has_template = bool(self.data.get(self.add_prefix("template_key")))
         has_file = self.data.get(self.add_prefix("kind"), TEXT) != TEXT
-        return bool(changed if self.instance.pk else has_file or changed - {"order", "kind"})
+        return bool(changed if self.instance.pk else has_file or has_template or changed - {"order", "kind"})
 
     def _show_file(self, file: MediaFile | None) -> None:
         """Show which file the part has, though the file input is empty."""
@@ -442,6 +450,7 @@ class PartForm(ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
+        take_template(self, self.choice)
         upload, kind = cleaned.get("upload"), cleaned.get("kind", "text")
         if upload:
             self._take(upload, kind)

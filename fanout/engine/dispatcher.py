@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
+from accounts.addresses import NEW_CHAT_KINDS, guess_kind
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import closing
 from fanout.engine.clock import Clock, TimeLimit
@@ -226,12 +227,25 @@ class Dispatcher:
             if target.new_chat and not self.new_chats.may_begin(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
             gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
+            if isinstance(gate, Open) and (why := self._unfit(run, target, now)):
+                gate = Refuse(why)
             if isinstance(gate, Open):
                 self.open.add(run, target)
                 return target
             if isinstance(gate, Refuse):
                 self.ledger.skip(target.id, run.id, gate.why, now)
         return None
+
+    def _unfit(self, run: LaneRun, target: Target, now: datetime) -> str:
+        """Return why the provider would not take a part of it for this person, or "": half a message is none."""
+        fitted = (self._fit(part, target, now) for part in run.parts[target.parts_sent :])
+        return next((part.detail for part in fitted if isinstance(part, NotSent)), "")
+
+    def _fit(self, part: Part, target: Target, now: datetime) -> Part | NotSent:
+        """Return the part as the provider takes it for this person at this moment. Groups get it as it is."""
+        if self.transport.channel.free_for is None or guess_kind(target.address) not in NEW_CHAT_KINDS:
+            return part
+        return self.transport.fit(part, target.heard_at, now)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -277,6 +291,10 @@ class Dispatcher:
             began, now = self.clock.monotonic(), self.clock.now()
         if now >= run.closes_at:
             return NEVER_CALLED, 0
+        fitted = self._fit(part, target, now)
+        if isinstance(fitted, NotSent):
+            return fitted, 0
+        part = fitted
         self.account.pace = called_late(self.account.pace, debt_at_claim, timedelta(seconds=began - claim.mono))
         self.transport.epoch = claim.epoch
         try:

@@ -47,6 +47,8 @@ class Target:
     ready_at: datetime | None = None
     # The account has not written to this person yet, nor the person to it.
     new_chat: bool = False
+    # When the person last wrote to the account.
+    heard_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -288,6 +290,7 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str, of: 
         media=frozen_media(part["media"], uploaded_as) if part.get("media") else None,
         personal=part.get("personal", False),
         action=action,
+        template=part.get("template"),
     )
 
 
@@ -317,7 +320,7 @@ SELECT w.n, next.*
                  AS w(run, account, now, open, earlier, follow_up, no_new_chats, answers, most, n)) AS w
  CROSS JOIN LATERAL (
 SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
-       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat,
+       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat, {HEARD_AT} AS heard_at,
        EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.answers AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
@@ -393,7 +396,14 @@ def target(row: Row, follow_up: bool) -> Target:
     )
     facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"], row["no_message_1"])
     return Target(
-        row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"], new_chat=row["new_chat"]
+        row["id"],
+        row["address"],
+        row["parts_sent"],
+        row["attempts"],
+        facts,
+        row["values"],
+        new_chat=row["new_chat"],
+        heard_at=row["heard_at"],
     )
 
 

@@ -45,6 +45,7 @@ TABLES = (
     "fanout_tally",
     "fanout_lanestate",
     "fanout_knownchat",
+    "fanout_knownid",
     "fanout_activity",
     "fanout_mediaupload",
     "fanout_driver",

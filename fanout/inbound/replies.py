@@ -41,7 +41,7 @@ def reply(event: InboundEvent, now: datetime) -> str:
     if stays_forgotten(event.address, recipients):
         return forget(event)
     words = _apply(event, recipients, now)
-    heard_from(event.account_id, event.address, now)
+    heard_from(event.account_id, event.address, event.happened_at, now)
     return words
 
 

@@ -24,6 +24,11 @@ MAY_BEGIN_CHAT = " OR ".join(f"starts_with(t.address, '{KINDS[kind].prefix}')" f
 NEW_CHAT = f"""(p.kind IN {COUNTED_KINDS} AND NOT EXISTS (SELECT FROM fanout_knownchat k
                                        WHERE k.account_id = t.account_id AND k.address = t.address))"""
 
+# When the person of a target t last wrote to its account.
+HEARD_AT = f"""CASE WHEN p.kind IN {COUNTED_KINDS}
+            THEN (SELECT k.heard_at FROM fanout_knownchat k
+                   WHERE k.account_id = t.account_id AND k.address = t.address) END"""
+
 # Chats of targets that have got a message. A chat that was begun before keeps its day. An erased target has no claim.
 BEGIN_CHATS = f"""
 INSERT INTO fanout_knownchat (account_id, address, begun_at)
@@ -34,9 +39,12 @@ SELECT DISTINCT ON (t.account_id, t.address) t.account_id, t.address, t.claimed_
 ON CONFLICT DO NOTHING
 """
 
+# Returns whether the chat is new. An older message that comes later changes nothing.
 HEARD_FROM = """
-INSERT INTO fanout_knownchat (account_id, address) VALUES (%(account)s, %(address)s)
-ON CONFLICT DO NOTHING RETURNING account_id
+INSERT INTO fanout_knownchat AS k (account_id, address, heard_at) VALUES (%(account)s, %(address)s, %(at)s)
+ON CONFLICT (account_id, address) DO UPDATE SET heard_at = excluded.heard_at
+ WHERE k.heard_at IS NULL OR k.heard_at < excluded.heard_at
+RETURNING xmax = 0 AS new
 """
 
 # The provider's refusal holds for later holders of the lane too. A hold that ends later is not shortened.
@@ -179,15 +187,20 @@ def begin_chats(targets: Collection[int]) -> None:
     execute(BEGIN_CHATS, [list(targets)])
 
 
-def heard_from(account_id: int, address: str, now: datetime) -> None:
-    """Note that a person wrote to the account: no longer a new chat, and messages held for them may go."""
-    if guess_kind(address) in NEW_CHAT_KINDS and execute(HEARD_FROM, {"account": account_id, "address": address}):
+def heard_from(account_id: int, address: str, at: datetime, now: datetime) -> None:
+    """Note that a person wrote to the account at this moment: no longer a new chat, and messages held for them may
+    go."""
+    if guess_kind(address) not in NEW_CHAT_KINDS:
+        return
+    rows = execute(HEARD_FROM, {"account": account_id, "address": address, "at": at})
+    if any(row["new"] for row in rows):
         wake_lanes([account_id], now)
 
 
 def not_begun(target: RunTarget) -> None:
     """Forget a chat that began with this message, which did not arrive after all."""
-    KnownChat.objects.filter(account=target.account_id, address=target.address, begun_at=target.claimed_at).delete()
+    begun = KnownChat.objects.filter(account=target.account_id, address=target.address, begun_at=target.claimed_at)
+    begun.filter(heard_at=None).delete()
 
 
 def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) -> None:

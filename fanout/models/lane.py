@@ -164,6 +164,8 @@ class KnownChat(models.Model):
     address = models.CharField(max_length=254)
     # When the account's first message went out; empty where the person wrote first: those are in no budget.
     begun_at = models.DateTimeField(null=True, blank=True)
+    # When the person last wrote to the account; some providers take only templates a day later.
+    heard_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes = [
@@ -175,6 +177,32 @@ class KnownChat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address} and account {self.account_id}"
+
+
+class KnownId(models.Model):
+    """A person as an account's provider calls them, where that is not the stored address.
+
+    WhatsApp spells some numbers in another way and hides others. Only the provider knows which are meant.
+    """
+
+    pk = models.CompositePrimaryKey("account_id", "known_as")
+    # No constraint, as for KnownChat.
+    account = models.ForeignKey(
+        Account, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
+    # "+553187654321" or "382…@lid"
+    known_as = models.CharField(max_length=100)
+    # As lists have it.
+    address = models.CharField(max_length=254)
+
+    class Meta:
+        indexes = [
+            # erasing a person
+            models.Index(fields=["address"], name="known_id_address"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.known_as} on account {self.account_id}"
 
 
 class Tally(models.Model):

@@ -18,6 +18,7 @@ from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
+from accounts import message_templates
 from accounts.channels.registry import transport_for
 from fanout.database import conninfo
 from fanout.engine import holding
@@ -46,7 +47,7 @@ MAIN, DRIVERS = "main", "drivers"
 # Provider answers that could not be stored yet, for the next slice of this process.
 OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
-EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene"}
+EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene", "templates": "fanout.ops.tasks.templates"}
 
 
 def drive() -> str:
@@ -213,6 +214,11 @@ def notifications() -> None:
 def hygiene() -> None:
     """Clean up every 15 minutes, on the cluster `main`."""
     clean_up(timezone.now())
+
+
+def templates() -> None:
+    """Read accounts' message templates every 15 minutes, apart from the rest, which a slow provider must not delay."""
+    message_templates.refresh_due(timezone.now())
 
 
 def prepare_runs() -> None:

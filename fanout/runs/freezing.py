@@ -74,6 +74,8 @@ def written_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
         part["subject"] = reminder.subject
     if message.html:
         part["html"] = message.html
+    if message.template:
+        part["template"] = message.template
     if message.media is not None:
         file = message.media
         part["media"] = {

@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import GROUP_KINDS, guess_kind
 from accounts.models import Account
 from fanout.database import carry_out
-from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
+from fanout.models import Event, InboundEvent, KnownChat, KnownId, LaneState, Notification, Run, RunTarget
 from fanout.models.trail import note, note_all
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
@@ -76,6 +76,10 @@ class Scope:
         rows = KnownChat.objects.filter(address=self.address)
         return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
 
+    def known_ids(self) -> QuerySet[KnownId]:
+        rows = KnownId.objects.filter(address=self.address)
+        return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
+
     def suppressions(self, people: list[int]) -> QuerySet[Suppression]:
         """Return the suppressions of the address; none while another operator's list has it, because they protect the
         person there."""
@@ -119,6 +123,7 @@ def _erase_person(
     _erase_targets(targets, now)
     scope.suppressions(people).delete()
     scope.chats().delete()
+    scope.known_ids().delete()
     if silent:
         erasure.remember(scope.address, now)
     _erase_recipients(recipients, scope.user, now)

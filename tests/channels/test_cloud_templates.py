@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Part, Refused
-from accounts.channels.cloud.templates import (
+from accounts.channels.cloud.transport import CloudTransport
+from accounts.channels.http import Answer
+from accounts.channels.templates import (
     WINDOW_CLOSED,
     Button,
     Template,
@@ -24,8 +26,6 @@ from accounts.channels.cloud.templates import (
     template_of,
     way_to,
 )
-from accounts.channels.cloud.transport import CloudTransport
-from accounts.channels.http import Answer
 from tests.channels.contract import TEXT, media
 from tests.gateways.captures import cloud as captures
 from tests.gateways.fake_gateway import FakeGateway

@@ -165,7 +165,7 @@ def test_a_person_who_writes_is_no_stranger_any_more(stage: Stage, line: Account
     stage.play(60)
     held = set(fresh(run).targets.filter(status="pending", next_attempt_at=None).values_list("address", flat=True))
     writer = sorted(held)[0]
-    stage.play(60, [(stage.now, lambda now: new_chats.heard_from(line.pk, writer, now))])
+    stage.play(60, [(stage.now, lambda now: new_chats.heard_from(line.pk, writer, now, now))])
     assert reached(stage) == {writer}
     assert KnownChat.objects.get(account=line, address=writer).begun_at is None
 

@@ -18,9 +18,14 @@ AT_ONCE = 20
 
 
 def make_run(
-    channel: str, config: dict[str, Any], credentials: dict[str, Any], recipients: list[tuple[str, str]], action: str
+    channel: str,
+    config: dict[str, Any],
+    credentials: dict[str, Any],
+    recipients: list[tuple[str, str]],
+    action: str,
+    templates: tuple[dict[str, Any] | None, ...] = (None,),
 ) -> Run:
-    """A run that is due, to recipients of (kind, address), at no pace but the gateway's."""
+    """A run that is due, to recipients of (kind, address), at no pace but the gateway's; a part for each template."""
     owner = get_user_model().objects.create_user("operator", is_staff=True, is_superuser=True)
     account = Account.objects.create(
         owner=owner,
@@ -47,7 +52,10 @@ def make_run(
         action=action,
         **whole_day(timezone.now()),
     )
-    ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine")
+    for position, template in enumerate(templates):
+        ReminderMessage.objects.create(
+            reminder=reminder, position=position, text="Doors open at nine", template=template
+        )
     people = Recipient.objects.bulk_create(
         Recipient(owner=owner, kind=kind, address=address) for kind, address in recipients
     )

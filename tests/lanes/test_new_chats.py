@@ -283,7 +283,7 @@ def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool
     account = AccountFactory.create()
     if already:
         KnownChat.objects.create(account=account, address=address)
-    new_chats.heard_from(account.pk, address, NOW)
+    new_chats.heard_from(account.pk, address, NOW, NOW)
     assert KnownChat.objects.filter(account=account, address=address).exists() is (news or already)
     assert LaneState.objects.filter(account=account, poke=1, due_at=NOW).exists() is news
 

@@ -23,8 +23,8 @@ from django.utils.text import smart_split
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE, guess_kind, normalise
 from accounts.channels import events, http, mail, paired, refusals, registry, reply_text
 from accounts.channels import settings as channel_settings
+from accounts.channels import templates as cloud_templates
 from accounts.channels.base import AccountConfig, Part
-from accounts.channels.cloud import templates as cloud_templates
 from accounts.channels.events import HookRequest
 from accounts.channels.evolution import transport as evolution
 from accounts.channels.gmail import google_api as gmail
@@ -302,7 +302,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/gmail/google_api.py": ("answer of Gmail",),
     "accounts/channels/mail.py": ("mail with HTML", "address in a mail"),
     "accounts/channels/reply_text.py": ("own words", "text of HTML", "HTML reply"),
-    "accounts/channels/cloud/templates.py": ("body of a template", "value of a template"),
+    "accounts/channels/templates.py": ("body of a template", "value of a template"),
     "accounts/channels/evolution/transport.py": ("answer of Evolution",),
     "accounts/channels/faults.py": ("refusal", "refusal in a report", "bounce"),
     "accounts/channels/refusals.py": ("refusal", "refusal in a report"),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
 from accounts.channels.settings import Field, FieldKind
-
-#: For so long after a person's message an account may write freely to them; afterwards only a template reaches them.
-WINDOW = timedelta(hours=24)
+from accounts.channels.templates import WINDOW
 
 CHANNEL = Channel(
     key="cloud",

@@ -27,7 +27,9 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.cloud.channel import CHANNEL
-from accounts.channels.cloud.templates import (
+from accounts.channels.gateway import Call, Gateway, call, content_of
+from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
+from accounts.channels.templates import (
     WINDOW_CLOSED,
     Template,
     Unfit,
@@ -37,8 +39,6 @@ from accounts.channels.cloud.templates import (
     template_of,
     way_to,
 )
-from accounts.channels.gateway import Call, Gateway, call, content_of
-from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 
 #: A day less than Meta keeps it: a run that begins today may continue tomorrow.
 HANDLE_LIFE = timedelta(days=29)

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from accounts import message_templates
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -47,6 +48,9 @@ class Command(CrierCommand):
         asked_at = timezone.now()
         result = asyncio.run(sign_in(account))
         accounts.note_test(account, result, None, asked_at)
+        templates = ""
+        if result.ok and channel(account.channel).lists_templates:
+            templates = message_templates.refresh(account, timezone.now())
         if result.ok and address:
             result = self.send(account, address, result.text, options["timeout"])
         report = {
@@ -56,11 +60,11 @@ class Command(CrierCommand):
             "ok": result.ok,
             "kind": result.kind,
             "detail": result.text,
-        }
+        } | ({"templates": templates} if templates else {})
         if not result.ok:
             kind = f" ({result.kind})" if result.kind else ""
             raise NotDone(f"{account.label}: {result.text}{kind}", report)
-        self.answer(report, f"{account.label}: {result.text}")
+        self.answer(report, "; ".join(filter(None, [f"{account.label}: {result.text}", templates])))
 
     def send(self, account: Account, address: str, who: str, timeout: float) -> SignIn:
         drivers = diagnosis.drivers()

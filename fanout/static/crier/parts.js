@@ -132,6 +132,74 @@ document.addEventListener("DOMContentLoaded", () => {
     return line;
   }
 
+  // --- its message template, where the account's provider wants one ------------------------------------------
+  let offered = null;
+  const NONE = "none: only people who wrote within 24 hours get it";
+
+  function showTemplate(box) {
+    const select = field(box, "template_key");
+    const row = select.closest(".form-row");
+    field(box, "template_values").closest(".form-row").hidden = true;
+    row.hidden = !offered && !select.value;
+    if (!offered) return;
+    const kept = select.value;
+    const options = offered.choices.map((one) => new Option(one.label, one.key));
+    if (kept && !offered.choices.some((one) => one.key === kept)) options.push(new Option(`${kept}, not usable`, kept));
+    select.replaceChildren(new Option(NONE, ""), ...options);
+    select.value = kept;
+    showSlots(box, row, offered.choices.find((one) => one.key === kept));
+  }
+
+  // An input for each of its variables; they are posted as one hidden field.
+  function showSlots(box, row, template) {
+    const slots = template?.slots || [];
+    const shown = JSON.stringify([template?.key, slots, offered.note]);
+    const before = row.querySelector(".template-values");
+    if (before?.dataset.shown === shown) return;
+    before?.remove();
+    const place = node("div", "template-values");
+    place.dataset.shown = shown;
+    if (offered.note) place.append(node("p", "problem", offered.note));
+    const hidden = field(box, "template_values");
+    const values = JSON.parse(hidden.value || "{}");
+    for (const slot of slots) {
+      const label = node("label", "", slot.label);
+      const input = node("input");
+      input.type = "text";
+      input.value = values[slot.key] || "";
+      input.placeholder = slot.example ? `for example ${slot.example}` : "";
+      input.addEventListener("input", () => {
+        values[slot.key] = input.value;
+        hidden.value = JSON.stringify(values);
+      });
+      label.append(input);
+      place.append(label);
+    }
+    if (slots.length) place.append(node("p", "help", "Personal words such as {first_name|there} can be used here too."));
+    row.append(place);
+  }
+
+  const byTemplate = document.getElementById("by-template");
+  document.addEventListener("crier:forecast", (event) => {
+    offered = event.detail.templates;
+    for (const group of groups) boxesOf(group).forEach(showTemplate);
+    byTemplate.replaceChildren();
+    if (!offered?.parts.length) return;
+    byTemplate.append(node("h3", "", "More than 24 hours after a person's last message"));
+    if (offered.who) byTemplate.append(node("p", offered.stops ? "problem" : "quiet", offered.who));
+    const box = node("div", "preview");
+    for (const part of offered.parts) {
+      if (part.text) {
+        const made = node("div", "bubble");
+        made.append(node("p", "quiet", part.way), words(part.text));
+        box.append(made);
+      }
+      if (part.problem) box.append(node("p", "problem", part.problem));
+      if (part.note) box.append(node("p", "quiet", part.note));
+    }
+    byTemplate.append(box);
+  });
+
   // What a part of this kind on this channel has.
   function show(box) {
     const isText = field(box, "kind").value === "text";
@@ -143,6 +211,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (help) help.hidden = true;
     const limits = row("upload").querySelector(".help div");
     if (limits && channel()) limits.textContent = `${channel().label}: ${channel().files}.`;
+    showTemplate(box);
     const kept = field(box, "media");
     if (kept.value && limits) limits.textContent += ` Empty: keeps ${kept.dataset.filename}.`;
   }
@@ -224,10 +293,12 @@ document.addEventListener("DOMContentLoaded", () => {
     if (field(box, "kind").value !== "text") made.append(attachment(box));
     const text = field(box, "text").value;
     if (text.trim()) made.append(words(text, channel()?.subject));
+    else if (field(box, "template_key").value) made.append(node("p", "quiet", "The words of the template"));
     return made;
   }
 
-  const says = (box) => !isRemoved(box) && (field(box, "kind").value !== "text" || field(box, "text").value.trim());
+  const hasWords = (box) => field(box, "text").value.trim() || field(box, "template_key").value;
+  const says = (box) => !isRemoved(box) && (field(box, "kind").value !== "text" || hasWords(box));
 
   function showAll() {
     for (const group of groups) {

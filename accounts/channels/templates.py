@@ -14,12 +14,13 @@ import enum
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from accounts.channels.cloud.channel import WINDOW
 from accounts.channels.http import as_text, dig
 
+#: For so long after a person's message an account may write freely to them; afterwards only a template reaches them.
+WINDOW = timedelta(hours=24)
 WINDOW_CLOSED = (
     "This person has not written to the account within 24 hours: only a template reaches them, and this part has none."
 )

@@ -1,0 +1,129 @@
+"""Message templates of a reminder's parts: which can be chosen, what the provider would refuse, and what arrives.
+
+Some providers take a free text only for a day after the person's own message, and a template at any other time. A part
+therefore may have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accounts import message_templates
+from accounts.channels import templates
+from accounts.channels.templates import Template
+from accounts.models import Account
+from reminders.placeholders import Malformed, placeholders, render
+
+TEXT = "text"
+NO_TEMPLATE = (
+    "People who have not written to the account within 24 hours get nothing of this reminder: {where} has no template."
+)
+NOT_LISTED = "The provider does not list the template {name} for {accounts}: choose another one."
+FLATTENED = "Line breaks become spaces in the account's template. To keep them, choose a template that has them."
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """A part as it stands in the form, or as it is stored."""
+
+    where: str
+    kind: str
+    text: str
+    #: `key_of` its template; empty: none
+    template: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        return "" if self.kind == TEXT else self.kind
+
+
+def key_of(template: Template) -> str:
+    return f"{template.name}:{template.language}"
+
+
+def stored_key(part: Mapping[str, Any] | None) -> str:
+    """Return the key of the template that a stored part has, or ""."""
+    return f"{part['name']}:{part['language']}" if part else ""
+
+
+class Choice:
+    """The templates of a reminder's senders, read once."""
+
+    def __init__(self, senders: Sequence[Account]) -> None:
+        self.accounts = message_templates.needing_templates(senders)
+        self._listed = message_templates.templates_of(self.accounts)
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.accounts)
+
+    def usable(self) -> list[Template]:
+        """Return the templates that can be chosen, by name."""
+        return [template for _, template in sorted(self._listed.items()) if not template.unusable()]
+
+    def get(self, key: str) -> Template | None:
+        name, _, language = key.rpartition(":")
+        return self._listed.get((name, language))
+
+    def note(self) -> str:
+        """Return why there is no template to choose from, or "" where there is one."""
+        if not self.accounts or self.usable():
+            return ""
+        problems = [account.templates_problem for account in self.accounts if account.templates_problem]
+        if problems:
+            return problems[0]
+        if any(account.templates_read_at is None for account in self.accounts):
+            return "The templates were not read yet. Testing the account reads them."
+        return "The provider lists no approved template that all senders have."
+
+    def problems(self, part: WrittenPart) -> list[str]:
+        """Return what the provider would refuse about the part's template, in sentences."""
+        if not part.template or not self.needed:
+            return []
+        template = self.get(part.template)
+        if template is None:
+            name = part.template.rpartition(":")[0]
+            return [NOT_LISTED.format(name=name, accounts=" and ".join(map(str, self.accounts)))]
+        return templates.problems(template, part.values, part.file)
+
+    def as_part(self, part: WrittenPart) -> dict[str, Any] | None:
+        """Return the template with its values as a part keeps it; None without one."""
+        template = self.get(part.template) if part.template else None
+        return template.as_part(part.values) if template else None
+
+    def words(self, part: WrittenPart) -> str:
+        """Return the template's words with the values as written, for a part without a text of its own."""
+        template = self.get(part.template)
+        return templates.preview(template, part.values) if template else ""
+
+    def fate(self, part: WrittenPart, person: Mapping[str, str]) -> dict[str, str]:
+        """Return what happens to the part for people who have not written for a day: `way` in words, the `text` that
+        arrives, and the `problem` where none does. `person` has the values of the placeholders of one recipient."""
+        problem = " ".join(self.problems(part))
+        if template := self.get(part.template) if part.template else None:
+            values = {key: _filled(text, person) for key, text in part.values.items()}
+            return _fate(part, f"by the template {template}", templates.preview(template, values), problem)
+        if problem:
+            return _fate(part, "", "", problem)
+        defaults = [message_templates.default_template(account) for account in self.accounts]
+        if part.kind != TEXT or not all(defaults) or defaults[0] is None:
+            return _fate(part, "", "", NO_TEMPLATE.format(where=part.where))
+        default, text = defaults[0], _filled(part.text, person)
+        values = {slot.key: templates.collapsed(text) for slot in default.slots()[:1]}
+        problem = " ".join(templates.problems(default, values))
+        arrives = _fate(part, f"by the account's template {default}", templates.preview(default, values), problem)
+        return arrives | {"note": FLATTENED if templates.collapsed(text) != text.strip() else ""}
+
+
+def _fate(part: WrittenPart, way: str, text: str, problem: str) -> dict[str, str]:
+    return {"where": part.where, "way": way, "text": text, "problem": problem, "note": ""}
+
+
+def _filled(text: str, person: Mapping[str, str]) -> str:
+    try:
+        return render(text, person) if placeholders(text) else text
+    except Malformed:
+        return text
