@@ -19,7 +19,7 @@ from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
 from fanout.lanes.account_limits import USED_TODAY, Day, as_arrays, cap_of_row, day_of
 from fanout.lanes.account_state import AccountState, account_facts, budgeted
-from fanout.lanes.new_chats import BEGUN_TODAY, NEW_CHAT
+from fanout.lanes.new_chats import BEGUN_TODAY, HEARD_AT, NEW_CHAT
 from fanout.models.run import Run, in_sql, lane_order
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person
