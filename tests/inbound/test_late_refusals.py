@@ -188,7 +188,8 @@ def test_the_same_report_in_another_copy_changes_nothing(target: RunTarget) -> N
 
 @pytest.mark.parametrize("kind", ["auth", "banned", "rate_limited", "recipient_limited"])
 def test_what_certainly_did_not_arrive_is_sent_again(target: RunTarget, kind: str) -> None:
-    report(target, kind, **({"retry_after": 86_400} if kind == "recipient_limited" else {}))
+    detail: dict[str, Any] = {"retry_after": 86_400} if kind == "recipient_limited" else {}
+    report(target, kind, **detail)
     hear(target)
 
     assert (target.status, target.parts_sent) == ("pending", 0)
