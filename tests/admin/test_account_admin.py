@@ -23,7 +23,7 @@ from fanout.models import Event, Run
 from tests.admin.conftest import login
 from tests.admin.forms import account_form
 from tests.channels.mail_server import ScriptedServer
-from tests.factories import AccountFactory, ActivityFactory, RunFactory
+from tests.factories import AccountFactory, ActivityFactory, LaneStateFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -266,3 +266,11 @@ def test_a_day_that_was_not_counted_to_its_end_says_so(monkeypatch: pytest.Monke
     assert standings([account], NOW)[account.pk].today == "2"
     ActivityFactory.create_batch(9, account=account, at=NOW - timedelta(minutes=3))
     assert standings([account], NOW)[account.pk].today == "3+"
+
+
+@pytest.mark.parametrize("timeouts", [0, 3])
+def test_the_page_says_that_the_provider_does_not_answer(operator: User, timeouts: int) -> None:
+    account = AccountFactory.create(owner=operator)
+    LaneStateFactory.create(account=account, timeouts=timeouts)
+    page = login(operator).get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
+    assert ("The provider did not answer in time 3 times in a row; each time" in page) is bool(timeouts)

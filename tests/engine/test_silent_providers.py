@@ -206,3 +206,22 @@ def change_credentials(account: Account, stage: Stage) -> None:
 
 def succeed_in_a_test(account: Account, stage: Stage) -> None:
     note_test(account, SignIn(True, "signed in"), stage.user, stage.now)
+
+
+def test_a_busy_owner_makes_room_for_another(stage: Stage) -> None:
+    """No provider is slow here, and every account has work for minutes: only the shares free a place."""
+    stage.capacity = PLACES
+    for n in range(2 * PLACES):
+        account = stage.account(max_send_per_minute=60, send_burst=1)
+        stage.fire(stage.reminder(account, groups=120, first=1000 * n))
+    stage.play(3)
+    stage.user = operator("ann")
+    for n in (20, 21):
+        stage.fire(stage.reminder(stage.account(max_send_per_minute=60, address=f"ann-{n}"), groups=30, first=1000 * n))
+    fired = stage.now
+    stage.play(12)
+    for n in (20, 21):
+        first = stage.book.deliveries(f"ann-{n}")[0].t
+        assert first - fired.timestamp() < 6
+    others = [delivery for delivery in stage.book.deliveries() if not delivery.account.startswith("ann")]
+    assert len({d.account for d in others if d.t > fired.timestamp() + 8}) == PLACES - 2
