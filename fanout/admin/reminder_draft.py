@@ -21,7 +21,7 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
-from fanout.lanes.new_chats import known_addresses, new_among
+from fanout.lanes.chats import known_addresses, new_among
 from fanout.models import KnownChat
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at

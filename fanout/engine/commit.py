@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from fanout.database import lock_in_order
-from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT, hold_row
+from fanout.lanes.chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT, hold_row
 from fanout.lanes.wake import HOLD_LANES
 from fanout.models.run import in_sql
-from fanout.rules.new_chats import NewChatHold
+from fanout.rules.new_chat_limits import NewChatHold
 from fanout.rules.pace import PaceState
 from fanout.runs import follow_ups, texts
 from fanout.runs.follow_ups import COUNTED, LOCK_PEOPLE
@@ -40,7 +40,7 @@ class LaneWrite:
     probing: bool
     at: datetime
     claimed_at: datetime | None = None
-    delivered: bool = False
+    clears_crashes: bool = False  # it has delivered: the lane does not kill its drivers
     timeouts: int = 0
 
 
@@ -145,7 +145,7 @@ class Commit:
         earlier = self.lanes.get(lane.account_id)
         if earlier is not None:
             lane.claimed_at = lane.claimed_at or earlier.claimed_at
-            lane.delivered = lane.delivered or earlier.delivered
+            lane.clears_crashes = lane.clears_crashes or earlier.clears_crashes
         self.lanes[lane.account_id] = lane
 
     def runs(self) -> list[int]:
@@ -297,7 +297,7 @@ def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
         lane.probing,
         lane.claimed_at,
         lane.at,
-        lane.delivered,
+        lane.clears_crashes,
         lane.timeouts,
     )
 
@@ -349,7 +349,7 @@ LOCK_LANE_STATES = lock_in_order("fanout_lanestate", "account_id", "%s::bigint[]
 #
 # A claim is granted only while everything it rests on still holds, so that pause, cancel, suspend, suppress and hold
 # take effect at the very next claim. The conditions speak of a claim c, its target t, the target's recipient p and its
-# run r. NEW_CHAT is the only one that stands elsewhere (fanout/lanes/new_chats.py): the budget of new chats is counted
+# run r. NEW_CHAT is the only one that stands elsewhere (fanout/lanes/chats.py): the budget of new chats is counted
 # with it.
 #
 # They are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and met every
@@ -359,7 +359,7 @@ LOCK_LANE_STATES = lock_in_order("fanout_lanestate", "account_id", "%s::bigint[]
 # ago, the planner took that index to be empty and met all of it with every claim.
 PENDING = "(SELECT t.status) = 'pending'"
 
-# `rules.follow_ups.refusal`: true where it has nothing to say. A cooldown that has expired counts as cleared.
+# `rules.follow_up_limits.refusal`: true where it has nothing to say. A cooldown that has expired counts as cleared.
 MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follow_up OR
               CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
                    ELSE p.cooldown_until <= c.at
@@ -468,11 +468,11 @@ UPDATE fanout_lanestate l
        next_send_at = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.next_send_at, p.next_send_at) ELSE p.next_send_at END,
        sample = p.sample, sample_run = p.sample_run, probing = p.probing OR {UNKNOWN_BREAK},
        last_claim_at = coalesce(p.claimed_at, l.last_claim_at), progress_at = p.at,
-       crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END, timeouts = p.timeouts
+       crashes = CASE WHEN p.clears_crashes THEN 0 ELSE l.crashes END, timeouts = p.timeouts
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
               %s::text[], %s::bigint[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[], %s::int[])
     AS p(account_id, epoch, tat, next_send_at, batch_sent, slow_factor, sample, sample_run, probing, claimed_at, at,
-         delivered, timeouts)
+         clears_crashes, timeouts)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch
 """
 

@@ -28,7 +28,7 @@ from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
-from fanout.rules.new_chats import NewChats, may_begin, refused, wait_for_new_chats, went_through
+from fanout.rules.new_chat_limits import NewChats, may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, after_timeout, consequence, timed_out
 from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
@@ -36,7 +36,7 @@ from reminders.placeholders import rendered
 log = logging.getLogger("crier.lane")
 
 SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
-STORE_AGAIN_AFTER = timedelta(seconds=1)  # a lane whose skips the database did not take looks again
+REFUSED_SKIPS_PAUSE = timedelta(seconds=1)  # a lane whose skips the database did not take looks again
 STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
 
@@ -170,7 +170,7 @@ class Dispatcher:
         if not picked:
             # All targets at hand were refused. Flushed before the next look, or the same ones would be fetched again.
             if not await self.ledger.flushed():
-                run.queue.dry_until = now + STORE_AGAIN_AFTER
+                run.queue.dry_until = now + REFUSED_SKIPS_PAUSE
             return
         claims = [claim for _, claim, _ in picked]
         lane = self.learning.lane_write(now)
@@ -664,7 +664,7 @@ class Learning:
         if delivered and self.cleared and not self.account.probing:
             return None
         lane = self.lane_write(now)
-        lane.delivered = delivered
+        lane.clears_crashes = delivered
         self.cleared = self.cleared or delivered
         return lane
 

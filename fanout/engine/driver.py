@@ -27,7 +27,7 @@ from fanout.engine.clock import Clock
 from fanout.engine.commit import Result, columns, plain
 from fanout.engine.connection import CONNECT_LIMIT, Row, may_work_later
 from fanout.engine.dispatcher import Dispatcher
-from fanout.engine.lane import UNSTORED, Lane, Sleep
+from fanout.engine.lane_loop import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.lanes.wake import wake_statement
@@ -168,7 +168,7 @@ class Driver:
         self.stopping = self.stopping or self.stop_asked()
         return self.stopping
 
-    # --- one connection's life --------------------------------------------------------------------------
+    # --- a connection and its slot -----------------------------------------------------------------------
 
     async def _connect(self) -> bool:
         """Open a ledger and take one of this machine's slots. Tries again while PostgreSQL is away, so that a restart
@@ -208,52 +208,6 @@ class Driver:
         await self.ledger.write(holding.START_DRIVER, asdict(self.identity) | {"pid": os.getpid()})
         return True
 
-    async def _write_all_late(self) -> None:
-        while await self._write_late():
-            pass
-
-    async def _try_to_write_late(self) -> None:
-        """Write late results, but not at every tick while the database refuses them."""
-        if self.clock.monotonic() >= self.timers.store_at:
-            self.timers.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
-            await self._write_late()
-            self.timers.store_at = float("-inf")
-
-    async def _write_late(self) -> list[Result]:
-        """Write one bounded part of the outbox, judge the runs concerned again and wake their lanes. Returns the
-        results."""
-        outbox = self.outbox
-        await outbox.write_stops(partial(closing.stop_account, self.ledger))
-        results = await outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
-        now = self.clock.now()
-        for run_id in sorted(outbox.changed_runs):
-            await closing.rejudge(self.ledger, run_id, now)
-            outbox.changed_runs.discard(run_id)
-        if outbox.changed_accounts:
-            await self.ledger.write(*wake_statement(outbox.changed_accounts, now))
-            outbox.changed_accounts.clear()
-        return results
-
-    async def _empty_outbox(self) -> None:
-        """Write the outbox after a slice that ended with the connection lost, so that known results do not stay
-        unconfirmed. Results that still cannot be stored stay in the outbox for this process's next slice."""
-        until = self.clock.monotonic() + LAST_WRITES
-        while self.outbox:
-            try:
-                self.ledger = await self.open_ledger(self.outbox)
-                self.ledger.start()
-                try:
-                    await self._write_all_late()
-                finally:
-                    await self.ledger.stop()
-            except (psycopg.Error, LedgerLost) as error:
-                log.warning("the last results wait for the database: %s", error, extra={"slot": self.identity.slot})
-            if self.outbox and self.clock.monotonic() >= until:
-                log.error("the last results could not be stored", extra={"slot": self.identity.slot})
-                return
-            if self.outbox:
-                await self.clock.sleep(RECONNECT_PAUSE)
-
     async def _drive(self) -> None:
         try:
             while not self._over() and not self.ledger.lost.is_set():
@@ -275,79 +229,7 @@ class Driver:
         except TimeoutError:
             pass
 
-    async def _wind_down(self) -> None:
-        """Stop lanes with a slow provider first. Until they have ended, the others go on and lanes that become due are
-        taken: on a machine with a single slot, no other driver could take them."""
-        until = self.clock.monotonic() + WIND_DOWN
-        while not self._must_stop() and self.clock.monotonic() < until:
-            for lane in self.lanes.values():
-                if lane.dispatcher.slow():
-                    lane.stop()
-            if not any(lane.stopping for lane in self.lanes.values()):
-                return
-            await self._tick_pause()
-            await self.tick()
-
-    async def _hand_over(self) -> None:
-        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. An
-        error here must not end the calls under way: they finish, and their results are kept."""
-        self.slice.handing_over = True
-        for lane in self.lanes.values():
-            lane.stop()
-        try:
-            await self._until_lanes_ended()
-            await self.ledger.write(holding.END_DRIVER, (self.identity.token,))
-        except LedgerLost:
-            pass
-        except Exception:
-            log.exception("a driver could not hand over in order", extra={"slot": self.identity.slot})
-        self._leave_unfinished()
-        await self.ledger.stop()
-
-    def _leave_unfinished(self) -> None:
-        """Leave the lanes of a lost connection: their calls end in their own time, and the results go through the
-        outbox. Uploads are cancelled."""
-        for account_id, task in self.tasks.items():
-            lane = self.lanes.get(account_id)
-            if lane is not None and lane.dispatcher.only_uploads:
-                task.cancel()
-            self.unfinished[task] = account_id
-            task.add_done_callback(lambda task: self.unfinished.pop(task, None))
-        self.tasks.clear()
-        self.lanes.clear()
-        self.leaving.clear()
-
-    async def _until_lanes_ended(self) -> None:
-        """Wait until every lane has ended and was given back. A lane that goes on with nothing under way, or beyond its
-        time limit, is given up."""
-        began = self.clock.monotonic()
-        hard_limit = max(began, self.slice.ends_at + WIND_DOWN) + GIVE_UP_AFTER
-        await self._tend()
-        while (self.tasks or self.leaving) and not self.ledger.lost.is_set():
-            if self.tasks:
-                await asyncio.wait(self.tasks.values(), timeout=self.options.tick_seconds)
-            else:
-                await self._tick_pause()
-            await self._tend()
-            now = self.clock.monotonic()
-            if not self.tasks and now > began + GIVE_UP_AFTER:
-                return  # the database takes no lane back: their locks go with the connection
-            for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
-                # An upload has no recipients yet: a stop does not wait for it.
-                if lane.dispatcher.only_uploads and self._must_stop():
-                    self._give_up(lane, None)
-                    continue
-                waits_for_calls = lane.dispatcher.busy and not self._must_stop()
-                if now > (hard_limit if waits_for_calls else began + GIVE_UP_AFTER):
-                    log.error("a lane did not end and is given up", extra={"account": lane.account_id})
-                    self._give_up(lane, TimeoutError("the lane did not end"))
-
-    def _give_up(self, lane: Lane, failure: BaseException | None) -> None:
-        self.tasks.pop(lane.account_id).cancel()
-        pause = FAILED_LANE_PAUSE if failure is not None else timedelta(0)
-        self.leaving.append((lane, Sleep(self.clock.now() + pause, "did not end"), failure))
-
-    # --- one tick ---------------------------------------------------------------------------------------
+    # --- one tick ----------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
         self.ticks += 1
@@ -429,13 +311,7 @@ class Driver:
             elif row["poke"] != lane.account.poke:
                 lane.reload_soon()
 
-    def _room(self) -> int:
-        return max(0, self.options.capacity - len(self.lanes))
-
-    def _takes_lanes(self) -> bool:
-        if self.slice.handing_over or self._must_stop():
-            return False
-        return self.clock.monotonic() < self.slice.ends_at + TAKE_LANES_FOR
+    # --- taking lanes ------------------------------------------------------------------------------------
 
     async def _take(self) -> None:
         now = self.clock.now()
@@ -447,6 +323,14 @@ class Driver:
                 if len(self.waiting) > 1:
                     lanes = await self._due_in_turn(now)
             await self._take_due(self._within_room(lanes, now), now)
+
+    def _room(self) -> int:
+        return max(0, self.options.capacity - len(self.lanes))
+
+    def _takes_lanes(self) -> bool:
+        if self.slice.handing_over or self._must_stop():
+            return False
+        return self.clock.monotonic() < self.slice.ends_at + TAKE_LANES_FOR
 
     async def _due_in_turn(self, now: datetime) -> list[Row]:
         """Return the lanes that are due, those first whose owner has the fewest places."""
@@ -571,7 +455,7 @@ class Driver:
         rng, transport = random.Random(seed), self.transports[account_id]
         return Lane(Dispatcher(self.ledger, self.clock, load, transport, rng, self.slice.ends_at), load.runs)
 
-    # --- one lane ---------------------------------------------------------------------------------------
+    # --- one lane, and giving it back --------------------------------------------------------------------
 
     async def _drive_lane(self, lane: Lane) -> None:
         try:
@@ -631,6 +515,128 @@ class Driver:
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:
             del self.lanes[lane.account_id]
+
+    # --- the end of a slice ------------------------------------------------------------------------------
+
+    async def _wind_down(self) -> None:
+        """Stop lanes with a slow provider first. Until they have ended, the others go on and lanes that become due are
+        taken: on a machine with a single slot, no other driver could take them."""
+        until = self.clock.monotonic() + WIND_DOWN
+        while not self._must_stop() and self.clock.monotonic() < until:
+            for lane in self.lanes.values():
+                if lane.dispatcher.slow():
+                    lane.stop()
+            if not any(lane.stopping for lane in self.lanes.values()):
+                return
+            await self._tick_pause()
+            await self.tick()
+
+    async def _hand_over(self) -> None:
+        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. An
+        error here must not end the calls under way: they finish, and their results are kept."""
+        self.slice.handing_over = True
+        for lane in self.lanes.values():
+            lane.stop()
+        try:
+            await self._until_lanes_ended()
+            await self.ledger.write(holding.END_DRIVER, (self.identity.token,))
+        except LedgerLost:
+            pass
+        except Exception:
+            log.exception("a driver could not hand over in order", extra={"slot": self.identity.slot})
+        self._leave_unfinished()
+        await self.ledger.stop()
+
+    async def _until_lanes_ended(self) -> None:
+        """Wait until every lane has ended and was given back. A lane that goes on with nothing under way, or beyond its
+        time limit, is given up."""
+        began = self.clock.monotonic()
+        hard_limit = max(began, self.slice.ends_at + WIND_DOWN) + GIVE_UP_AFTER
+        await self._tend()
+        while (self.tasks or self.leaving) and not self.ledger.lost.is_set():
+            if self.tasks:
+                await asyncio.wait(self.tasks.values(), timeout=self.options.tick_seconds)
+            else:
+                await self._tick_pause()
+            await self._tend()
+            now = self.clock.monotonic()
+            if not self.tasks and now > began + GIVE_UP_AFTER:
+                return  # the database takes no lane back: their locks go with the connection
+            for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
+                # An upload has no recipients yet: a stop does not wait for it.
+                if lane.dispatcher.only_uploads and self._must_stop():
+                    self._give_up(lane, None)
+                    continue
+                waits_for_calls = lane.dispatcher.busy and not self._must_stop()
+                if now > (hard_limit if waits_for_calls else began + GIVE_UP_AFTER):
+                    log.error("a lane did not end and is given up", extra={"account": lane.account_id})
+                    self._give_up(lane, TimeoutError("the lane did not end"))
+
+    def _give_up(self, lane: Lane, failure: BaseException | None) -> None:
+        self.tasks.pop(lane.account_id).cancel()
+        pause = FAILED_LANE_PAUSE if failure is not None else timedelta(0)
+        self.leaving.append((lane, Sleep(self.clock.now() + pause, "did not end"), failure))
+
+    def _leave_unfinished(self) -> None:
+        """Leave the lanes of a lost connection: their calls end in their own time, and the results go through the
+        outbox. Uploads are cancelled."""
+        for account_id, task in self.tasks.items():
+            lane = self.lanes.get(account_id)
+            if lane is not None and lane.dispatcher.only_uploads:
+                task.cancel()
+            self.unfinished[task] = account_id
+            task.add_done_callback(lambda task: self.unfinished.pop(task, None))
+        self.tasks.clear()
+        self.lanes.clear()
+        self.leaving.clear()
+
+    # --- late results ------------------------------------------------------------------------------------
+
+    async def _try_to_write_late(self) -> None:
+        """Write late results, but not at every tick while the database refuses them."""
+        if self.clock.monotonic() >= self.timers.store_at:
+            self.timers.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
+            await self._write_late()
+            self.timers.store_at = float("-inf")
+
+    async def _write_all_late(self) -> None:
+        while await self._write_late():
+            pass
+
+    async def _write_late(self) -> list[Result]:
+        """Write one bounded part of the outbox, judge the runs concerned again and wake their lanes. Returns the
+        results."""
+        outbox = self.outbox
+        await outbox.write_stops(partial(closing.stop_account, self.ledger))
+        results = await outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
+        now = self.clock.now()
+        for run_id in sorted(outbox.changed_runs):
+            await closing.rejudge(self.ledger, run_id, now)
+            outbox.changed_runs.discard(run_id)
+        if outbox.changed_accounts:
+            await self.ledger.write(*wake_statement(outbox.changed_accounts, now))
+            outbox.changed_accounts.clear()
+        return results
+
+    async def _empty_outbox(self) -> None:
+        """Write the outbox after a slice that ended with the connection lost, so that known results do not stay
+        unconfirmed. Results that still cannot be stored stay in the outbox for this process's next slice."""
+        until = self.clock.monotonic() + LAST_WRITES
+        while self.outbox:
+            try:
+                self.ledger = await self.open_ledger(self.outbox)
+                self.ledger.start()
+                try:
+                    await self._write_all_late()
+                finally:
+                    await self.ledger.stop()
+            except (psycopg.Error, LedgerLost) as error:
+                log.warning("the last results wait for the database: %s", error, extra={"slot": self.identity.slot})
+            if self.outbox and self.clock.monotonic() >= until:
+                log.error("the last results could not be stored", extra={"slot": self.identity.slot})
+                return
+            if self.outbox:
+                await self.clock.sleep(RECONNECT_PAUSE)
 
 
 def _fast(lane: Lane) -> bool:

@@ -19,10 +19,10 @@ from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
 from fanout.lanes.account_limits import USED_TODAY, Day, as_arrays, cap_of_row, day_of
 from fanout.lanes.account_state import AccountState, account_facts, budgeted
-from fanout.lanes.new_chats import BEGUN_TODAY, HEARD_AT, NEW_CHAT
+from fanout.lanes.chats import BEGUN_TODAY, HEARD_AT, NEW_CHAT
 from fanout.models.run import Run, in_sql, lane_order
 from fanout.rules import gates
-from fanout.rules.follow_ups import Limits, Person
+from fanout.rules.follow_up_limits import Limits, Prospect
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
 from fanout.rules.pace import believed
 from fanout.runs import follow_ups
@@ -173,7 +173,7 @@ SELECT r.* FROM fanout_run r
  ORDER BY {lane_order("r")}
 """
 
-LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'
+OWN_LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'
 
 UPLOADS = """
 SELECT account_id, sha256, kind, handle, expires_at FROM fanout_mediaupload
@@ -207,7 +207,7 @@ async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
 
 async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
     """Read today's caps and how much of them is used."""
-    own = {(r["account_id"], r["action"]): r for r in await ledger.read(LIMITS, (list(lanes),))}
+    own = {(r["account_id"], r["action"]): r for r in await ledger.read(OWN_LIMITS, (list(lanes),))}
     capped: list[Day] = []
     for row in rows:
         lane = lanes[row["account_id"]]
@@ -268,7 +268,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         owner_id=row["owner_id"],
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
-        parts=[frozen_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
+        parts=[read_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
         # Message 2 waits for the next opening of its window, attempted or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         answers=row["answers_id"],
@@ -278,7 +278,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
     )
 
 
-def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str, of: Channel) -> Part:
+def read_part(run_id: int, index: int, part: dict[str, Any], action: str, of: Channel) -> Part:
     uploaded_as = of.uploaded_as(part["kind"], part.get("text", ""))
     return Part(
         key=f"{run_id}:{index}",
@@ -287,14 +287,14 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str, of: 
         text=part.get("text", ""),
         subject=part.get("subject", ""),
         html=part.get("html", ""),
-        media=frozen_media(part["media"], uploaded_as) if part.get("media") else None,
+        media=read_media(part["media"], uploaded_as) if part.get("media") else None,
         personal=part.get("personal", False),
         action=action,
         template=part.get("template"),
     )
 
 
-def frozen_media(media: dict[str, Any], kind: str) -> Media:
+def read_media(media: dict[str, Any], kind: str) -> Media:
     return Media(media["sha256"], media["filename"], media["mime"], media["size"], partial(_content, media), kind)
 
 
@@ -388,7 +388,7 @@ async def next_retries(ledger: Ledger, lanes: list[Remaining]) -> list[Row]:
 
 
 def target(row: Row, follow_up: bool) -> Target:
-    person = Person(
+    person = Prospect(
         row["recipient_status"],
         row["follow_up_attempts"],
         cooldown_until=row["cooldown_until"],

@@ -24,7 +24,7 @@ from fanout.database import carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
 from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.inbound.sessions import until
-from fanout.lanes import new_chats, status
+from fanout.lanes import chats, status
 from fanout.lanes.wake import hold_lane, wake_lanes
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
@@ -208,7 +208,7 @@ def _hold_new_chats(target: RunTarget, bounce: Bounce, verdict: Consequence, now
     """Hold the account's new chats after one that the provider took and then refused, as after one refused at once."""
     blocked = bounce.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None and verdict.retry_at > now
     if blocked and verdict.retry_at is not None and not _overcome(target):
-        new_chats.refused_late(target, verdict.retry_at - now, bounce.detail, now)
+        chats.refused_late(target, verdict.retry_at - now, bounce.detail, now)
         return ["new chats are held"]
     return []
 
@@ -243,7 +243,7 @@ def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict:
         follow_ups.taken_back(target)
         rows.update(status=Status.UNCONFIRMED, parts_sent=F("parts_sent") - 1)
         count(target, Activity.Outcome.FAILED, bounce.kind.value, now)
-        new_chats.not_begun(target)
+        chats.not_begun(target)
     elif target.status != Status.UNCONFIRMED:
         return ""
     elif target.parts_sent != _part_of(event):

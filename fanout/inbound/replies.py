@@ -15,7 +15,7 @@ from django.template.defaultfilters import pluralize
 from accounts.addresses import GROUP_KINDS, spellings_of, sql_list
 from fanout.database import Row, carry_out, execute
 from fanout.inbound.events import WHOLE_SECOND
-from fanout.lanes.new_chats import heard_from
+from fanout.lanes.chats import heard_from
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, transitions

@@ -17,7 +17,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.database import execute
 from fanout.models.run import Run, in_sql
-from fanout.rules.follow_ups import QueueLimits
+from fanout.rules.follow_up_limits import QueueLimits
 from fanout.rules.gates import Cap, HasLimit, WarmUp, cap_of_day, local_date
 from reminders.window import local_day_bounds
 

@@ -14,10 +14,10 @@ from accounts import knobs
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import execute
-from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
+from fanout.lanes.chats import BEGUN_TODAY, budget_of, hold_of
 from fanout.models import LaneState
 from fanout.rules.gates import AccountFacts
-from fanout.rules.new_chats import NO_HOLD, NO_LIMIT, NewChats
+from fanout.rules.new_chat_limits import NO_HOLD, NO_LIMIT, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
 

@@ -202,7 +202,7 @@ def renew_webhook(account: Account, user: Any, now: datetime) -> str:
 
 
 # Only unverified accounts; each looks at the newest part of its own activity.
-DELIVERED = """
+VERIFY_BY_DELIVERY = """
 UPDATE accounts_account a SET untested_since = NULL
  WHERE a.untested_since IS NOT NULL
    AND EXISTS (SELECT 1 FROM fanout_activity v
@@ -242,4 +242,4 @@ def sign_in_result(account: Account, result: SignIn) -> str:
 def note_deliveries(now: datetime) -> None:
     """Mark accounts as verified that delivered something since they were added or changed."""
     with connection.cursor() as cursor:
-        cursor.execute(DELIVERED, {"actions": list(Action.values)})
+        cursor.execute(VERIFY_BY_DELIVERY, {"actions": list(Action.values)})

@@ -38,12 +38,12 @@ def wake_lanes_at(due: Mapping[int, datetime], now: datetime) -> None:
         execute(WAKE, _parameters(due, now, probing=False))
 
 
-LOCK_LANES = lock_in_order("fanout_lanestate", "account_id", "%(accounts)s")
+LOCK_LANE_ROWS = lock_in_order("fanout_lanestate", "account_id", "%(accounts)s")
 
 
 def lock_lanes(accounts: Iterable[int]) -> None:
     """Lock lanes in the order of their accounts, before waking several of them in one transaction."""
-    execute(LOCK_LANES, {"accounts": list(accounts)})
+    execute(LOCK_LANE_ROWS, {"accounts": list(accounts)})
 
 
 def wake_statement(accounts: Iterable[int], now: datetime) -> Statement:

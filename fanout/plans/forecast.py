@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.new_chats import new_among, new_in_reminders, scaled_to_all
+from fanout.lanes.chats import new_among, new_in_reminders, scaled_to_all
 from fanout.models import Run
 from fanout.plans.outlook import (
     DayPlan,
@@ -37,12 +37,12 @@ from fanout.plans.queue import (
     Senders,
     account_snapshot,
     account_snapshots,
-    lane_order,
     lanes_of,
     movable,
     new_chats_left,
     new_share,
     part_count,
+    queue_order,
     queued_for,
     read_senders,
     starts_at,
@@ -264,7 +264,7 @@ def _with(
         if account in work and run.pk not in here
         for queued in queued_for(run, work[account], goes_on_from(run, now)).split(new.get((run.pk, account), 0))
     ]
-    return tuple(sorted([*queue, *added], key=lane_order)) if added else tuple(queue)
+    return tuple(sorted([*queue, *added], key=queue_order)) if added else tuple(queue)
 
 
 def _positions(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:

@@ -28,7 +28,7 @@ from fanout.plans.projection import (
     whose_turn,
 )
 from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, local_date
-from fanout.rules.new_chats import wait_for_new_chats
+from fanout.rules.new_chat_limits import wait_for_new_chats
 from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD
 

@@ -18,7 +18,7 @@ from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, Que
 from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
-from fanout.lanes import account_limits, new_chats
+from fanout.lanes import account_limits, chats
 from fanout.lanes.account_state import count_new_chats
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
@@ -146,18 +146,18 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     open_targets = {
         (run, pk): (targets, had) for run, pk, targets, had in _open_targets(runs, accounts) if pk in runs[run].lanes
     }
-    new = new_chats.pending_new_chats([pair for pair in open_targets if pair[1] in limited])
+    new = chats.pending_new_chats([pair for pair in open_targets if pair[1] in limited])
     uncopied_targets = _still_to_copy(runs.values(), accounts, limited)
     queues: dict[int, list[Queued]] = {}
     for run_id, account_id in open_targets | uncopied_targets:
         targets, had = open_targets.get((run_id, account_id), (0, 0))
         more, more_new = uncopied_targets.get((run_id, account_id), (0, 0))
-        first = new_chats.scaled_to_all(new.get((run_id, account_id), 0), targets)
+        first = chats.scaled_to_all(new.get((run_id, account_id), 0), targets)
         run = runs[run_id]
         queued = queued_for(run, work_left(run, targets + more, had), starts_at(run))
         queues.setdefault(account_id, []).extend(queued.split(first + more_new))
     for queue in queues.values():
-        queue.sort(key=lane_order)
+        queue.sort(key=queue_order)
     return queues
 
 
@@ -180,14 +180,14 @@ def _still_to_copy(
 
 def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
     pair = run.reminder_id, account.pk
-    return new_share(account, senders, kinds, new_chats.new_in_reminders([pair])[pair])
+    return new_share(account, senders, kinds, chats.new_in_reminders([pair])[pair])
 
 
 def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
     """Return how many new chats an account begins, where `new` of the persons are new to it and others share them."""
     counts = {kind: kinds.get(kind, 0) for kind in NEW_CHAT_KINDS}
     persons, mine = sum(counts.values()), shares(counts, senders)[senders.index(account)]
-    return math.ceil(new_chats.scaled_to_all(new, persons) * mine / persons) if mine else 0
+    return math.ceil(chats.scaled_to_all(new, persons) * mine / persons) if mine else 0
 
 
 ByLane = Mapping[tuple[int, int], int]  # targets by run and account
@@ -196,8 +196,8 @@ ByLane = Mapping[tuple[int, int], int]  # targets by run and account
 def new_chats_left(left: ByLane, snapshots: Mapping[int, AccountSnapshot], now: datetime) -> ByLane:
     """Count the new chats among the targets that are left, only where those have limits."""
     limited = [(run, pk) for run, pk in left if pk in snapshots and snapshots[pk].new_chats.limited(now)]
-    counted = new_chats.pending_new_chats(limited)
-    return {pair: new_chats.scaled_to_all(new, left[pair]) for pair, new in counted.items()}
+    counted = chats.pending_new_chats(limited)
+    return {pair: chats.scaled_to_all(new, left[pair]) for pair, new in counted.items()}
 
 
 def uncopied(run: Run) -> QuerySet[ReminderTarget]:
@@ -212,7 +212,7 @@ def lanes_of(run: Run) -> list[int]:
     return [*dict.fromkeys([*run.lanes, *(account.pk for account in senders)])]
 
 
-def lane_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
+def queue_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
     """Sort key of a lane: Message 2 goes first, then runs in the order in which they were due."""
     return queued.due is not None, queued.due or (queued.starts, 0)
 

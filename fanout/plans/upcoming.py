@@ -11,10 +11,10 @@ from django.db.models import Count, QuerySet
 
 from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
-from fanout.lanes.new_chats import new_in_reminders
+from fanout.lanes.chats import new_in_reminders
 from fanout.plans.outlook import RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
-from fanout.plans.queue import Senders, lane_order, new_share
+from fanout.plans.queue import Senders, new_share, queue_order
 from fanout.rules.gates import BUSINESS_HOURS, local_date
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
@@ -142,7 +142,7 @@ def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datet
 
 def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
     snapshot = senders.snapshots[account]
-    queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=lane_order)
+    queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=queue_order)
     positions = [position for position, queued in enumerate(queue) if queued.run_id < 0]
     runs = look_ahead(snapshot, queue, now, positions).runs
     return ((queue[position].run_id, runs[position]) for position in positions)

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from accounts.actions import warmup_cap
 from accounts.channels.registry import channel as description
 from fanout.models.run import PauseReason
-from fanout.rules.follow_ups import ANYBODY, Limits, Person, refusal
+from fanout.rules.follow_up_limits import UNKNOWN_PROSPECT, Limits, Prospect, refusal
 from reminders.window import BusinessHours, Window, local_day_bounds
 
 
@@ -81,7 +81,7 @@ class RunFacts:
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
     suppressed: str = ""
-    person: Person = ANYBODY
+    person: Prospect = UNKNOWN_PROSPECT
     follow_up: bool = False
     expires_at: datetime | None = None
     # Message 2 only: the person has got nothing of Message 1.
@@ -160,7 +160,7 @@ LIMITS = (DELIVERY_WINDOW, ACCOUNT_STATUS, BUSINESS_HOURS, DAILY_CAP)
 #: pause reasons of limits that end without an operator
 ENDS_BY_ITSELF = frozenset(limit.reason for limit in LIMITS if limit.ends_by_itself)
 
-# New chats depend on the target: `fanout.rules.new_chats` has their rules.
+# New chats depend on the target: `fanout.rules.new_chat_limits` has their rules.
 NEW_CHAT_BUDGET = Limit("budget of new chats", "New chats today: {begun} of {budget}", PauseReason.ACCOUNT_CAPACITY)
 NEW_CHAT_HOLD = Limit("hold of new chats", "No new chats for now: {why}", PauseReason.ACCOUNT_CAPACITY)
 

@@ -14,7 +14,7 @@ MAX_RETRIES = 3
 RATE_LIMIT_HOLD = 60.0  # or the provider's Retry-After, whichever is longer
 OFFLINE_HOLD = 20.0  # a gateway whose device is offline
 NETWORK_HOLD_MAX = 60.0
-NEW_CHAT_HOLD = 3600.0
+REFUSED_CHAT_HOLD = 3600.0
 LONGEST_HOLD = 86_400.0  # even if a provider asks for more: operators must see an end of it
 #: A call that takes longer and ends without an answer has kept a place of its driver for nothing.
 TIMED_OUT_AFTER = 5.0
@@ -61,7 +61,7 @@ class Consequence:
     error: str = ""
 
 
-DELIVERED = Consequence("sent", breaker.SENT)
+WENT_OUT = Consequence("sent", breaker.SENT)
 
 
 def consequence(
@@ -70,7 +70,7 @@ def consequence(
     """Return the consequence of an outcome. `attempts` counts the one just made; `sample` is the lane's before this
     outcome."""
     if isinstance(outcome, Sent):
-        return DELIVERED
+        return WENT_OUT
     if isinstance(outcome, Unknown):
         return _unknown(outcome, retries, attempts, base, repeatable, now)
     return _not_sent(outcome, retries, attempts, base, sample, now)
@@ -119,7 +119,7 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
         return Consequence("pending", retry_at=hold, spends_attempt=False, hold_until=hold, **cause)
     if kind == Kind.NEW_CHATS_BLOCKED:
         # Only this new contact waits; groups and existing chats go on.
-        retry_at = now + timedelta(seconds=_asked(outcome) or NEW_CHAT_HOLD)
+        retry_at = now + timedelta(seconds=_asked(outcome) or REFUSED_CHAT_HOLD)
         return Consequence("pending", retry_at=retry_at, spends_attempt=False, **cause)
     if kind == Kind.RECIPIENT_LIMITED:
         # Says nothing about the account: no letter, so that such answers neither slow the lane nor stop the run.

@@ -20,8 +20,8 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import carry_out, execute
-from fanout.lanes import new_chats, status
-from fanout.lanes.new_chats import chats_with
+from fanout.lanes import chats, status
+from fanout.lanes.chats import chats_with
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Activity, Run, RunTarget
 from fanout.models.trail import note
@@ -116,7 +116,7 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
     whole = [target for target in targets if target.pk not in more]
     follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
-    new_chats.begin_chats([target.pk for target in targets])
+    chats.begin_chats([target.pk for target in targets])
     return more
 
 

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from fanout.models import RunTarget
-from fanout.rules.follow_ups import Limits
+from fanout.rules.follow_up_limits import Limits
 
 
 def limits() -> Limits:
@@ -29,8 +29,8 @@ def limits_in_sql() -> list[str]:
 
 LOCK_PEOPLE = "SELECT 1 FROM reminders_recipient WHERE address = ANY(%s::text[]) ORDER BY id FOR NO KEY UPDATE"
 
-# `rules.follow_ups.after_attempt` for each row of `went_out` (account_id, address, at); two of them may have gone to
-# one person. How many there were, and how many cooldowns began, is added to the account's tallies.
+# `rules.follow_up_limits.after_attempt` for each row of `went_out` (account_id, address, at); two of them may have gone
+# to one person. How many there were, and how many cooldowns began, is added to the account's tallies.
 COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), people AS (
   SELECT q.id, w.account_id, w.address, w.at, w.n, coalesce(q.cooldown_until <= w.at, false) AS expired
     FROM (SELECT address, max(account_id) AS account_id, max(at) AS at, count(*) AS n FROM went_out GROUP BY address) w

@@ -22,14 +22,14 @@ from django_q.tasks import async_task
 
 from accounts.models import Account
 from fanout.lanes import account_limits
-from fanout.lanes.new_chats import new_recipients, pending_new_chats, scaled_to_all
+from fanout.lanes.chats import new_recipients, pending_new_chats, scaled_to_all
 from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, Tally
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
 from fanout.plans.projection import AccountSnapshot
 from fanout.plans.queue import account_snapshots, uncopied
 from fanout.rules import gates
-from fanout.rules.follow_ups import Person, not_admitted, without_number
+from fanout.rules.follow_up_limits import Prospect, not_admitted, without_number
 from fanout.runs import follow_ups
 from reminders import placeholders
 from reminders.models import MessagePart, Reminder
@@ -186,7 +186,7 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
         cursor.execute(PEOPLE, [now, run.reminder_id, run.pk])
         for recipient, kind, suppressed, *person in cursor:
             recipients.append(recipient)
-            gate = gates.may_receive(gates.TargetFacts(suppressed, Person(*person), run.follow_up), limits, now)
+            gate = gates.may_receive(gates.TargetFacts(suppressed, Prospect(*person), run.follow_up), limits, now)
             kinds.append(kind)
             whys.append(gate.why if isinstance(gate, gates.Refuse) else "")
     return recipients, kinds, whys

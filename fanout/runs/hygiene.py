@@ -21,7 +21,7 @@ from fanout.lanes.telling import add_event
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Run, Tally
 from fanout.rules import gates
-from fanout.rules.follow_ups import Limits, Person, without_number
+from fanout.rules.follow_up_limits import Limits, Prospect, without_number
 from fanout.runs import follow_ups, transitions
 from fanout.runs.freezing import reasons_in_words
 
@@ -57,7 +57,7 @@ UPDATE reminders_recipient p
 RETURNING p.id
 """
 
-# `rules.follow_ups.under_lower_limit`: after the limit was lowered.
+# `rules.follow_up_limits.under_lower_limit`: after the limit was lowered.
 BEGIN = """
 UPDATE reminders_recipient p
    SET cooldown_until = %(now)s::timestamptz + %(cooldown)s::interval, limited = p.limited OR p.status = 'active',
@@ -131,7 +131,7 @@ def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]
 
 
 def _refusal(row: Row, limits: Limits, now: datetime) -> str:
-    person = Person(
+    person = Prospect(
         row["status"], row["follow_up_attempts"], cooldown_until=row["cooldown_until"], limited=row["limited"]
     )
     gate = gates.may_receive(gates.TargetFacts(row["suppressed"], person, follow_up=True), limits, now)

@@ -16,14 +16,14 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import account_limits
 from fanout.lanes.account_state import AccountState, account_facts, calendar_of, count_new_chats
-from fanout.lanes.new_chats import only_new_chats
+from fanout.lanes.chats import only_new_chats
 from fanout.models import Driver, LaneState, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
 from fanout.plans.forecast import behind, forecast_run
 from fanout.rules import gates, liveness
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait, goes_on_at, limit_in_the_way
 from fanout.rules.liveness import driver_is_alive
-from fanout.rules.new_chats import wait_for_new_chats
+from fanout.rules.new_chat_limits import wait_for_new_chats
 from fanout.rules.outcomes import timeouts_in_words
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.runs import texts
@@ -75,12 +75,12 @@ class RunNow:
     # The runs that the lane sends first, in words, and when this one's turn comes.
     behind: str = ""
     turn_at: datetime | None = None
-    # What the lane recorded when it parked the run.
-    parked: Wait | None = None
+    # What the lane recorded when it let the run wait.
+    recorded: Wait | None = None
 
 
 def reason(run: Run, behind: str = "") -> str:
-    """Return in a few words what a run waits for, for lists: what its lane recorded when it parked the run, else the
+    """Return in a few words what a run waits for, for lists: what its lane recorded when it let the run wait, else the
     runs in front of it (`behind`)."""
     return run.waiting_why or behind
 
@@ -95,8 +95,8 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
         opens = max(run.scheduled_for, run.facts.window_opens_at)
         return _next("not due yet", opens, lane.clock, now)
     gate = gates.may_run(lane.facts, run.facts, now)
-    if lane.driven and run.parked is not None and run.parked.until > now and not isinstance(gate, Close):
-        gate = run.parked  # the lane's own reason comes first
+    if lane.driven and run.recorded is not None and run.recorded.until > now and not isinstance(gate, Close):
+        gate = run.recorded  # the lane's own reason comes first
     if isinstance(gate, Open) and run.only_new_chats:
         gate = wait_for_new_chats(lane.new_chats, now) or gate
     if not isinstance(gate, Open):
@@ -285,12 +285,12 @@ def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: dateti
     queued_above = account_limits.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(
-        times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, parked=parked(run)
+        times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, recorded=recorded_wait(run)
     )
 
 
-def parked(run: Run) -> Wait | None:
-    """Return what the lane recorded when it parked the run; None while it does not wait."""
+def recorded_wait(run: Run) -> Wait | None:
+    """Return what the lane recorded when it let the run wait; None while it does not wait."""
     if run.status != Run.Status.WAITING or run.waiting_until is None or not run.waiting_why:
         return None
     return Wait(run.waiting_until, run.waiting_why)

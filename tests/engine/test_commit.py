@@ -24,7 +24,7 @@ from fanout.engine.commit import (
     never_sent,
     plain,
 )
-from fanout.rules.new_chats import NewChatHold
+from fanout.rules.new_chat_limits import NewChatHold
 from tests.engine.ledgers import EPOCH, NOW, lane_write
 
 case = pytest.param
@@ -115,18 +115,18 @@ def test_people_who_get_a_follow_up_are_locked_before_they_are_written_to() -> N
 
 def test_a_later_lane_state_keeps_claim_and_delivery_of_the_first() -> None:
     def after(first: dict[str, Any], second: dict[str, Any]) -> LaneWrite:
-        batch = Commit()
+        commit = Commit()
         for fields in (first, second):
-            batch.hand_in_lane(lane_write(1, sample=str(len(batch.lanes)), **fields))
-        return batch.lanes[1]
+            commit.hand_in_lane(lane_write(1, sample=str(len(commit.lanes)), **fields))
+        return commit.lanes[1]
 
     assert after({}, {}).sample == "1"
     assert (after({"claimed_at": NOW}, {}).claimed_at, after({}, {"claimed_at": NOW}).claimed_at) == (NOW, NOW)
     assert after({"claimed_at": NOW}, {"claimed_at": LATER}).claimed_at == LATER
-    delivered: dict[str, Any] = {"delivered": True}
-    assert after(delivered, {}).delivered
-    assert after({}, delivered).delivered
-    assert not after({}, {}).delivered
+    delivered: dict[str, Any] = {"clears_crashes": True}
+    assert after(delivered, {}).clears_crashes
+    assert after({}, delivered).clears_crashes
+    assert not after({}, {}).clears_crashes
 
 
 def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:

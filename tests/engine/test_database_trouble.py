@@ -18,7 +18,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.database import conninfo
 from fanout.engine import holding, loading
-from fanout.engine import lane as lanes
+from fanout.engine import lane_loop as lanes
 from fanout.engine.clock import SystemClock, VirtualClock, run_virtual
 from fanout.engine.driver import CLOSE_LIMIT, Driver, Transports
 from fanout.engine.ledger import Ledger

@@ -33,7 +33,7 @@ from fanout.engine.driver import (
     Driver,
     LockSpaces,
 )
-from fanout.engine.lane import UNSTORED, Lane, Sleep
+from fanout.engine.lane_loop import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Stop
 from fanout.lanes.wake import WAKE

@@ -24,7 +24,7 @@ from fanout.engine import closing, holding
 from fanout.engine.clock import SystemClock
 from fanout.engine.commit import Claim, Commit, Result, Skip, calls_of, ignore_written
 from fanout.engine.driver import Driver
-from fanout.engine.lane import Sleep
+from fanout.engine.lane_loop import Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import receipts

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
-from fanout.lanes import new_chats
 from fanout.lanes.account_state import new_chats_now
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import controls, corrections
@@ -165,7 +164,7 @@ def test_a_person_who_writes_is_no_stranger_any_more(stage: Stage, line: Account
     stage.play(60)
     held = set(fresh(run).targets.filter(status="pending", next_attempt_at=None).values_list("address", flat=True))
     writer = sorted(held)[0]
-    stage.play(60, [(stage.now, lambda now: new_chats.heard_from(line.pk, writer, now, now))])
+    stage.play(60, [(stage.now, lambda now: chats.heard_from(line.pk, writer, now, now))])
     assert reached(stage) == {writer}
     assert KnownChat.objects.get(account=line, address=writer).begun_at is None
 

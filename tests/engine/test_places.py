@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fanout.engine.lane import Lane
+from fanout.engine.lane_loop import Lane
 from fanout.engine.loading import LaneRun, TargetQueue
 from fanout.models import Run
 from fanout.models.run import PauseReason

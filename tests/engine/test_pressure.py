@@ -22,7 +22,7 @@ from fanout.engine.commit import Call, Claim, Commit, LaneWrite, Result, calls_o
 from fanout.engine.connection import AsyncLink, Row, prepare
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import Driver
-from fanout.engine.lane import Lane, Sleep
+from fanout.engine.lane_loop import Lane, Sleep
 from fanout.engine.ledger import Ledger
 from fanout.lanes.wake import wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fanout.engine import closing, commit, holding, loading, uploads
+from fanout.engine import commit, holding, lane_loop, loading, uploads
 from fanout.engine.commit import array
 from fanout.engine.connection import Row
 from fanout.engine.loading import Remaining, Target, Uploaded, Wanted
@@ -366,7 +366,7 @@ def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left:
         target(run, account=third)
     beside = make_run(slips=slips, lanes=[third.pk])  # another run that was left alike
     target(beside, account=aside)
-    assert read(closing.LEFT_BEHIND, {"run": run.pk}) == [{"status": "suspended", "why": "banned"}] * left
+    assert read(lane_loop.LEFT_BEHIND, {"run": run.pk}) == [{"status": "suspended", "why": "banned"}] * left
 
 
 @pytest.mark.parametrize(("ahead", "due"), [(-1, 0), (5, 5)], ids=["at the pause", "not before its own time"])

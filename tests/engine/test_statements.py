@@ -16,12 +16,12 @@ from fanout.engine.commit import Call, Commit, Result, calls_of, ignore_written,
 from fanout.engine.connection import Row
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import SUCCESSOR_WITHIN
-from fanout.engine.lane import Lane
+from fanout.engine.lane_loop import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
 from fanout.models import Activity, Driver, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.gates import RunFacts, Wait
-from fanout.rules.new_chats import NewChatHold
+from fanout.rules.new_chat_limits import NewChatHold
 from fanout.rules.pace import PaceState
 from fanout.runs import texts
 from reminders.models import Recipient, Suppression
@@ -483,7 +483,10 @@ def test_the_pace_is_written_by_the_lanes_holder(epoch: int, delivered: bool, wr
     async def leave(ledger: Any) -> None:
         ledger.leave_lane(
             lane_write(
-                lane.account_id, epoch, pace=PaceState(theoretical_arrival=LATER, batch_sent=4), delivered=delivered
+                lane.account_id,
+                epoch,
+                pace=PaceState(theoretical_arrival=LATER, batch_sent=4),
+                clears_crashes=delivered,
             )
         )
 

@@ -11,7 +11,7 @@ import pytest
 
 from accounts.channels.registry import channel
 from accounts.channels.sandbox.script import Script
-from fanout.engine.loading import LaneRun, Uploaded, frozen_part
+from fanout.engine.loading import LaneRun, Uploaded, read_part
 from fanout.engine.uploads import Uploads
 from tests.engine.stage import Stage
 
@@ -28,7 +28,7 @@ PARTS: list[dict[str, Any]] = [
 
 def uploads(channel_key: str) -> list[tuple[str, str]]:
     """The keys of the uploads that a lane makes before it sends."""
-    parts = [frozen_part(1, n, part, "message", channel(channel_key)) for n, part in enumerate(PARTS)]
+    parts = [read_part(1, n, part, "message", channel(channel_key)) for n, part in enumerate(PARTS)]
     run = cast(LaneRun, SimpleNamespace(parts=parts))
     transport: Any = SimpleNamespace(uploads_media=True)
     account: Any = Uploads(cast(Any, None), cast(Any, None), transport, 1, {}, None)

@@ -20,7 +20,7 @@ from fanout.inbound.events import store
 from fanout.inbound.mails import Bounce
 from fanout.inbound.views import bounce_webhook
 from fanout.inbound.worker import EFFECTS
-from fanout.lanes import new_chats
+from fanout.lanes import chats
 from fanout.lanes.status import bounces_of_day
 from fanout.models import (
     Activity,
@@ -404,7 +404,7 @@ def test_a_new_chat_that_is_refused_late_has_not_begun_and_holds_the_others(targ
 def test_of_refusals_that_come_late_together_the_first_is_noted(target: RunTarget) -> None:
     LaneState.objects.create(account_id=target.account_id)
     for _ in range(3):
-        new_chats.refused_late(target, timedelta(hours=1), "131049", NOW)
+        chats.refused_late(target, timedelta(hours=1), "131049", NOW)
     lane = LaneState.objects.get(account=target.account_id)
     assert (lane.new_chat_refusals, lane.poke) == (1, 1)
     assert Event.objects.filter(verb="new chats held").count() == 1

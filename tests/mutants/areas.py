@@ -30,7 +30,7 @@ AREAS: dict[str, Area] = {
             *STATEMENTS,
             "tests/engine/test_holding.py",
             "tests/engine/test_new_chats.py",
-            "tests/engine/test_lane.py",
+            "tests/engine/test_lane_loop.py",
         ),
     ),
     "follow-ups": Area(

@@ -23,7 +23,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("fanout/rules/outcomes.py", "0.0", "False", "of seconds that nobody named: False counts as zero"),
     (
-        "fanout/rules/new_chats.py",
+        "fanout/rules/new_chat_limits.py",
         "20",
         "(20 + 1)",
         "how often a hold may double: before that it is as long as the longest, even if it began with a second",

@@ -36,7 +36,7 @@ from fanout.plans.projection import (
     Work,
 )
 from fanout.plans.queue import USUAL_LATENCY, account_snapshots
-from fanout.rules.new_chats import NewChatHold, NewChats
+from fanout.rules.new_chat_limits import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
 from tests.factories import (

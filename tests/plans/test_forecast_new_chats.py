@@ -28,7 +28,7 @@ from fanout.plans.plan import Copied, plan
 from fanout.plans.projection import AccountSnapshot, Queued, Work
 from fanout.plans.queue import account_snapshot, read_senders
 from fanout.plans.upcoming import due_reminders, upcoming_firings
-from fanout.rules.new_chats import NewChatHold, NewChats
+from fanout.rules.new_chat_limits import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls
 from fanout.runs.corrections import plan_anew
@@ -233,7 +233,7 @@ def test_an_offload_asks_whom_the_other_account_knows(line: Account) -> None:
 
 @pytest.mark.parametrize("most", [20_000, 6])
 def test_of_very_many_the_first_speak_for_all(line: Account, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr("fanout.lanes.new_chats.MOST_LOOKED_AT", most)
+    monkeypatch.setattr("fanout.lanes.chats.MOST_LOOKED_AT", most)
     run = run_to_strangers(line, 0, 12)
     assert by_day(forecast_run(run, NOW)) == [5, 5, 2]
 

@@ -16,7 +16,7 @@ from fanout.plans.projection import (
     Queued,
     Work,
 )
-from fanout.rules.new_chats import NewChatHold, NewChats
+from fanout.rules.new_chat_limits import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
 

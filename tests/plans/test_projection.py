@@ -28,7 +28,7 @@ from fanout.plans.projection import (
     sending_periods,
     whose_turn,
 )
-from fanout.rules.new_chats import NewChatHold, NewChats
+from fanout.rules.new_chat_limits import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
 

@@ -12,7 +12,7 @@ import pytest
 from accounts.channels import registry
 from fanout.models.run import PauseReason
 from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, project_sends
-from fanout.rules.follow_ups import Limits, Person
+from fanout.rules.follow_up_limits import Limits, Prospect
 from fanout.rules.gates import (
     ACCOUNT_STATUS,
     BUSINESS_HOURS,
@@ -356,7 +356,7 @@ def test_a_clock_that_jumps_back_does_not_reopen_a_cap() -> None:
     assert isinstance(may_run(facts, RUN, NOON - timedelta(hours=2)), Close)
 
 
-COOLING = Person("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), limited=True)
+COOLING = Prospect("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), limited=True)
 
 
 @pytest.mark.parametrize(
@@ -364,9 +364,9 @@ COOLING = Person("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), 
     [
         case(TargetFacts(), OPEN, id="open"),
         case(TargetFacts(suppressed="unsubscribed"), Refuse("suppressed: unsubscribed"), id="suppressed"),
-        case(TargetFacts(person=Person("opted_out")), Refuse("opted_out"), id="opted-out"),
-        case(TargetFacts(person=Person("converted")), OPEN, id="converted"),
-        case(TargetFacts(person=Person("converted"), follow_up=True), Refuse("converted"), id="follow-up"),
+        case(TargetFacts(person=Prospect("opted_out")), Refuse("opted_out"), id="opted-out"),
+        case(TargetFacts(person=Prospect("converted")), OPEN, id="converted"),
+        case(TargetFacts(person=Prospect("converted"), follow_up=True), Refuse("converted"), id="follow-up"),
         case(TargetFacts(person=COOLING), OPEN, id="cooling"),
         case(TargetFacts(person=COOLING, follow_up=True), Refuse("cooldown_active_1h"), id="cooling-follow-up"),
         case(TargetFacts(expires_at=NOON), Refuse(TOO_LATE), id="expired"),

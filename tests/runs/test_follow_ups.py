@@ -13,7 +13,7 @@ from fanout.engine import commit
 from fanout.inbound.replies import END_WAITING
 from fanout.lanes import account_limits
 from fanout.models import Run, RunTarget, Tally
-from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
+from fanout.rules.follow_up_limits import Limits, Prospect, after_attempt, after_reply, refusal
 from fanout.runs import corrections, firing, follow_ups
 from reminders.models import Recipient, Reminder
 from tests.factories import (
@@ -35,7 +35,7 @@ HOUR = timedelta(hours=1)
 LIMITS = Limits()
 
 PEOPLE = [
-    Person(status, attempts, reset_at, cooldown_until, None, limited)
+    Prospect(status, attempts, reset_at, cooldown_until, None, limited)
     for status, attempts, reset_at, cooldown_until, limited in product(
         Recipient.Status.values,
         (0, 1, 2, 3),
@@ -58,8 +58,8 @@ def targets_of(run: Run) -> list[RunTarget]:
     )
 
 
-def person_of(pk: int) -> Person:
-    return Person(**Recipient.objects.values(*asdict(Person())).get(pk=pk))
+def person_of(pk: int) -> Prospect:
+    return Prospect(**Recipient.objects.values(*asdict(Prospect())).get(pk=pk))
 
 
 def claimed(targets: list[RunTarget], at: datetime) -> set[int]:
@@ -163,14 +163,14 @@ def test_a_reply_changes_what_the_rules_say() -> None:
     stored = Recipient.objects.in_bulk([recipient.pk for recipient in recipients])
     for recipient, person in zip(recipients, people, strict=True):
         now = stored[recipient.pk]
-        assert Person(**{name: getattr(now, name) for name in asdict(person)}) == after_reply(person, NOON), person
+        assert Prospect(**{name: getattr(now, name) for name in asdict(person)}) == after_reply(person, NOON), person
 
 
 def test_an_ordinary_reminder_is_no_attempt() -> None:
     run = RunFactory.create(status="running")
     target = RunTargetFactory.create(run=run, account=run.account)
     went_out([target], NOON)
-    assert person_of(target.recipient_id) == Person()
+    assert person_of(target.recipient_id) == Prospect()
 
 
 def test_two_operators_write_to_one_address() -> None:
@@ -185,10 +185,10 @@ def test_two_operators_write_to_one_address() -> None:
         ],
         NOON,
     )
-    assert person_of(first.pk) == person_of(second.pk) == Person(follow_up_attempts=2)
+    assert person_of(first.pk) == person_of(second.pk) == Prospect(follow_up_attempts=2)
     third = RunFactory.create(follow_up=True, status="running")
     went_out([RunTargetFactory.create(run=third, account=third.account, recipient=first)], NOON + HOUR)
-    limited = Person("not_interested", 3, None, NOON + 49 * HOUR, limited=True)
+    limited = Prospect("not_interested", 3, None, NOON + 49 * HOUR, limited=True)
     assert person_of(first.pk) == person_of(second.pk) == limited
     assert Tally.objects.get(account=third.account, what="cooldowns").n == 1, "one person, however often listed"
     newcomer = RecipientFactory.create(address="60123456789", kind="person")
@@ -198,9 +198,9 @@ def test_two_operators_write_to_one_address() -> None:
 def test_a_newcomer_with_a_status_of_its_own_keeps_it() -> None:
     """Imported as not interested: the end of the cooldown must not make that one active."""
     known = RecipientFactory.create(address="60123456789", kind="person")
-    Recipient.objects.filter(pk=known.pk).update(**asdict(Person("not_interested", 3, None, NOON, limited=True)))
+    Recipient.objects.filter(pk=known.pk).update(**asdict(Prospect("not_interested", 3, None, NOON, limited=True)))
     newcomer = RecipientFactory.create(address="60123456789", kind="person", status="not_interested")
-    assert person_of(newcomer.pk) == Person("not_interested", 3, None, NOON, limited=False)
+    assert person_of(newcomer.pk) == Prospect("not_interested", 3, None, NOON, limited=False)
 
 
 @pytest.mark.parametrize(("parts", "attempts"), [(1, 1), (2, 0)])
@@ -225,7 +225,7 @@ def test_send_again_is_no_attempt_yet() -> None:
 # --- when the run is made -------------------------------------------------------------------------------
 
 
-def reminder_to(people: list[Person], **fields: object) -> Reminder:
+def reminder_to(people: list[Prospect], **fields: object) -> Reminder:
     reminder = ReminderFactory.create(**fields)
     recipients = [RecipientFactory.create(owner=reminder.owner) for _ in people]
     for position, (recipient, person) in enumerate(zip(recipients, people)):
@@ -244,11 +244,17 @@ def errors(run: Run) -> list[str]:
     return list(run.targets.order_by("position").values_list("error", flat=True))
 
 
-COOLING = Person("not_interested", 3, None, NOON + 11 * HOUR + timedelta(minutes=1), limited=True)
+COOLING = Prospect("not_interested", 3, None, NOON + 11 * HOUR + timedelta(minutes=1), limited=True)
 
 
 def test_who_may_not_get_it_is_skipped_when_the_run_is_made() -> None:
-    people = [Person(), COOLING, Person("opted_out"), Person(follow_up_attempts=3), Person("converted")]
+    people = [
+        Prospect(),
+        COOLING,
+        Prospect("opted_out"),
+        Prospect(follow_up_attempts=3),
+        Prospect("converted"),
+    ]
     run = made(reminder_to(people, follow_up=True, urgency="low"))
     assert (run.follow_up, run.urgency) == (True, "low")
     assert errors(run) == ["", "cooldown_active_12h", "opted_out", "max_attempts_reached_3", "converted"]
@@ -260,14 +266,20 @@ def test_who_may_not_get_it_is_skipped_when_the_run_is_made() -> None:
 
 
 def test_an_ordinary_reminder_goes_to_a_person_cooling_down() -> None:
-    people = [COOLING, Person("opted_out"), Person("do_not_disturb"), Person("blacklisted"), Person("closed")]
+    people = [
+        COOLING,
+        Prospect("opted_out"),
+        Prospect("do_not_disturb"),
+        Prospect("blacklisted"),
+        Prospect("closed"),
+    ]
     run = made(reminder_to(people))
     assert errors(run) == ["", "opted_out", "do_not_disturb", "blacklisted", ""]
     assert not Tally.objects.exists()
 
 
 def test_a_suppressed_address_is_skipped_when_the_run_is_made() -> None:
-    reminder = reminder_to([Person(), Person(), Person()])
+    reminder = reminder_to([Prospect(), Prospect(), Prospect()])
     first, second, _ = reminder.recipients.order_by("pk")
     SuppressionFactory.create(address=first.address, reason="complaint")
     SuppressionFactory.create(address=second.address, reason="soft_bounces", expires_at=NOON)
@@ -281,11 +293,11 @@ def short_queue(settings: Any) -> None:
 
 def test_backpressure_admits_only_what_is_urgent(short_queue: None) -> None:
     account = AccountFactory.create()
-    first = made(reminder_to([Person()] * 5, account=account, follow_up=True))
+    first = made(reminder_to([Prospect()] * 5, account=account, follow_up=True))
     assert errors(first) == ["", "", "", "backpressure_2", "backpressure_2"], "above the threshold, not at it"
-    urgent = made(reminder_to([Person()] * 4, account=account, follow_up=True, urgency="high"))
+    urgent = made(reminder_to([Prospect()] * 4, account=account, follow_up=True, urgency="high"))
     assert errors(urgent) == ["", "", "queue_full_5", "queue_full_5"]
-    late = made(reminder_to([Person()] * 1, account=account, follow_up=True, urgency="low"))
+    late = made(reminder_to([Prospect()] * 1, account=account, follow_up=True, urgency="low"))
     assert errors(late) == ["queue_full_5"]
     assert account_limits.queued([account.pk], 100) == {account.pk: 5}
     assert Tally.objects.get(account=account, what="backpressure").n == 3
@@ -296,24 +308,24 @@ def test_backpressure_admits_only_what_is_urgent(short_queue: None) -> None:
 def test_backpressure_is_about_follow_ups_of_that_account(short_queue: None) -> None:
     """Ordinary reminders neither fill the queue nor wait for it, and other accounts have their own."""
     account = AccountFactory.create()
-    assert errors(made(reminder_to([Person()] * 6, account=account))) == [""] * 6
-    assert errors(made(reminder_to([Person()] * 3, account=account, follow_up=True))) == [""] * 3
-    assert errors(made(reminder_to([Person()] * 3, follow_up=True))) == [""] * 3
+    assert errors(made(reminder_to([Prospect()] * 6, account=account))) == [""] * 6
+    assert errors(made(reminder_to([Prospect()] * 3, account=account, follow_up=True))) == [""] * 3
+    assert errors(made(reminder_to([Prospect()] * 3, follow_up=True))) == [""] * 3
 
 
 def test_what_is_paused_waits_in_the_queue_too(short_queue: None) -> None:
     """Resumed, all of it goes out at once."""
     account = AccountFactory.create()
-    first = made(reminder_to([Person()] * 3, account=account, follow_up=True))
+    first = made(reminder_to([Prospect()] * 3, account=account, follow_up=True))
     Run.objects.filter(pk=first.pk).update(status="paused", pause_reason="operator")
-    assert errors(made(reminder_to([Person()], account=account, follow_up=True))) == ["backpressure_2"]
+    assert errors(made(reminder_to([Prospect()], account=account, follow_up=True))) == ["backpressure_2"]
 
 
 def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:
     account = AccountFactory.create()
-    first = made(reminder_to([Person()] * 3, account=account, follow_up=True))
+    first = made(reminder_to([Prospect()] * 3, account=account, follow_up=True))
     first.targets.update(status="sent")
-    assert errors(made(reminder_to([Person()] * 2, account=account, follow_up=True))) == ["", ""]
+    assert errors(made(reminder_to([Prospect()] * 2, account=account, follow_up=True))) == ["", ""]
 
 
 def test_a_follow_up_with_an_unreachable_recipient_is_fired() -> None:
@@ -357,7 +369,7 @@ def test_what_counts_as_an_attempt_when_it_is_settled(
     )
     follow_ups.settled_as_sent([settled.pk], [settled.address])
     assert person_of(settled.recipient_id).follow_up_attempts == attempts
-    assert person_of(beside.recipient_id) == Person()
+    assert person_of(beside.recipient_id) == Prospect()
 
 
 def test_the_limits_come_from_the_settings(settings: Any) -> None:

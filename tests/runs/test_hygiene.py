@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fanout.models import Event, LaneState, Run, Tally
-from fanout.rules.follow_ups import Person, after_cooldown, under_lower_limit
+from fanout.rules.follow_up_limits import Prospect, after_cooldown, under_lower_limit
 from fanout.runs import follow_ups, hygiene
 from reminders.models import Recipient
 from tests.factories import (
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.django_db
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
-LIMITED = Person("not_interested", 3, None, NOON + 5 * HOUR, limited=True)
+LIMITED = Prospect("not_interested", 3, None, NOON + 5 * HOUR, limited=True)
 
 
-def queued(people: list[Person], **fields: object) -> Run:
+def queued(people: list[Prospect], **fields: object) -> Run:
     run = RunFactory.create(**{"follow_up": True, "status": "running"} | fields)
     for position, person in enumerate(people, 1):
         target = RunTargetFactory.create(run=run, position=position)
@@ -40,7 +40,15 @@ def errors(run: Run) -> list[str]:
 
 def test_who_may_no_longer_get_it_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(hygiene, "BATCH", 2)
-    run = queued([Person(), Person("opted_out"), LIMITED, Person("converted"), Person(follow_up_attempts=2)])
+    run = queued(
+        [
+            Prospect(),
+            Prospect("opted_out"),
+            LIMITED,
+            Prospect("converted"),
+            Prospect(follow_up_attempts=2),
+        ]
+    )
     SuppressionFactory.create(address=run.targets.get(position=1).address, reason="complaint")
     with caplog.at_level(logging.INFO, "crier.hygiene"):
         hygiene.clean_up(NOON)
@@ -55,7 +63,7 @@ def test_who_may_no_longer_get_it_is_skipped(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_what_is_settled_is_not_looked_at() -> None:
-    run = queued([Person("converted"), Person("converted"), Person()])
+    run = queued([Prospect("converted"), Prospect("converted"), Prospect()])
     run.targets.filter(position=1).update(status="sent")
     this = hygiene.clean_up(NOON)
     assert (this.looked_at, this.skipped.total()) == (2, 1)
@@ -64,7 +72,10 @@ def test_what_is_settled_is_not_looked_at() -> None:
 def test_a_paused_run_is_cleaned_up_and_ends_where_no_target_is_left() -> None:
     """Its targets count in the account's queue, and a resume must not find people who said no weeks ago."""
     paused = {"status": "paused", "pause_reason": "operator"}
-    some, none = queued([Person("converted"), Person()], **paused), queued([Person("converted")], **paused)
+    some, none = (
+        queued([Prospect("converted"), Prospect()], **paused),
+        queued([Prospect("converted")], **paused),
+    )
     hygiene.clean_up(NOON)
     assert (errors(some), errors(none)) == (["converted", ""], ["converted"])
     for run in (some, none):
@@ -73,7 +84,7 @@ def test_a_paused_run_is_cleaned_up_and_ends_where_no_target_is_left() -> None:
 
 
 def test_what_is_no_follow_up_stays() -> None:
-    run = queued([Person("converted")], follow_up=False)
+    run = queued([Prospect("converted")], follow_up=False)
     hygiene.clean_up(NOON)
     assert errors(run) == [""]
     assert not Event.objects.exists()
@@ -81,12 +92,12 @@ def test_what_is_no_follow_up_stays() -> None:
 
 def test_a_lower_limit_begins_the_cooldown_of_who_has_had_so_many(settings: Any) -> None:
     settings.BOT_FOLLOW_UP_MAX_ATTEMPTS = 2
-    before = [Person(follow_up_attempts=n) for n in (1, 2, 3)]
-    before += [Person("converted", 2), Person("not_interested", 2), LIMITED]
+    before = [Prospect(follow_up_attempts=n) for n in (1, 2, 3)]
+    before += [Prospect("converted", 2), Prospect("not_interested", 2), LIMITED]
     recipients = [RecipientFactory.create(**asdict(person)) for person in before]
     assert str(hygiene.clean_up(NOON)).endswith("0 cooldowns over, 4 begun")
     for recipient, person in zip(recipients, before):
-        after = Person(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
+        after = Prospect(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
         assert after == under_lower_limit(person, follow_ups.limits(), NOON)
     assert hygiene.clean_up(NOON + 49 * HOUR).cooldowns_over == 5, "and one day it is over"
     assert Recipient.objects.filter(follow_up_attempts__gte=2).count() == 0
@@ -96,14 +107,14 @@ def test_cooldowns_that_are_over_are_cleared(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(hygiene, "BATCH", 1)
     before = (
         LIMITED,
-        Person("not_interested", 3, None, NOON, limited=True),
-        Person("converted", 3, None, NOON - HOUR),
-        Person("converted", 3, None, NOON - HOUR, limited=True),
+        Prospect("not_interested", 3, None, NOON, limited=True),
+        Prospect("converted", 3, None, NOON - HOUR),
+        Prospect("converted", 3, None, NOON - HOUR, limited=True),
     )
     recipients = [RecipientFactory.create(**asdict(person)) for person in before]
     assert hygiene.clean_up(NOON).cooldowns_over == 3
     for recipient, person in zip(recipients, before):
-        after = Person(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
+        after = Prospect(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
         assert after == after_cooldown(person, NOON)
     assert hygiene.clean_up(NOON).cooldowns_over == 0
 

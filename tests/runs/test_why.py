@@ -12,7 +12,7 @@ from accounts.models import Account
 from fanout.models import Driver, Run
 from fanout.rules.gates import AccountFacts, RunFacts, Wait
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.why import LaneNow, RunNow, Why, explain, parked, reason, why_account, why_run
+from fanout.runs.why import LaneNow, RunNow, Why, explain, reason, recorded_wait, why_account, why_run
 from reminders.moments import TimeWords
 from reminders.window import BusinessHours, Window
 from tests.factories import (
@@ -42,7 +42,7 @@ RUN = RunNow(
     RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")), Window(NEW_YORK, 6, 18), at("2026-01-05T15:00"), True
 )
 
-PARKED = Wait(at("2026-01-05T17:00"), "the provider asked to wait")
+RECORDED = Wait(at("2026-01-05T17:00"), "the provider asked to wait")
 
 
 def paced(**fields: Any) -> LaneNow:
@@ -98,21 +98,23 @@ def paced(**fields: Any) -> LaneNow:
         ),
         case(
             LANE,
-            replace(RUN, behind="waiting behind another", parked=PARKED),
+            replace(RUN, behind="waiting behind another", recorded=RECORDED),
             "the provider asked to wait; next send 12:00 (America/New_York)",
             at("2026-01-05T17:00"),
             id="the lane's own reason first",
         ),
         case(
             LANE,
-            replace(RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11), parked=PARKED),
+            replace(
+                RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11), recorded=RECORDED
+            ),
             "delivery window closed; next send Tue 09:00 (America/New_York)",
             TUESDAY_NINE,
             id="parked, and closed since",
         ),
         case(
             replace(LANE, driven=False),
-            replace(RUN, parked=PARKED),
+            replace(RUN, recorded=RECORDED),
             "no driver is alive: nothing is sent until one starts",
             None,
             id="parked without a driver",
@@ -419,7 +421,7 @@ def test_a_run_that_is_being_prepared_says_so(account: Account) -> None:
 def test_what_the_lane_recorded_counts_while_the_run_waits(
     status: str, until: datetime | None, why: str, recorded: Wait | None
 ) -> None:
-    assert parked(Run(status=status, waiting_until=until, waiting_why=why)) == recorded
+    assert recorded_wait(Run(status=status, waiting_until=until, waiting_why=why)) == recorded
 
 
 @pytest.mark.parametrize(

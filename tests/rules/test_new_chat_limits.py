@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fanout.rules.gates import Wait
-from fanout.rules.new_chats import (
-    LONGEST_HOLD,
+from fanout.rules.new_chat_limits import (
     NO_HOLD,
     NO_LIMIT,
     NewChatHold,
@@ -19,6 +18,7 @@ from fanout.rules.new_chats import (
     wait_for_new_chats,
     went_through,
 )
+from fanout.rules.outcomes import LONGEST_HOLD
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 1, 6, tzinfo=UTC)

@@ -14,7 +14,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.engine.clock import VirtualClock
 from fanout.engine.driver import Driver
-from fanout.engine.lane import FIRST_TARGETS, Lane, _merged
+from fanout.engine.lane_loop import FIRST_TARGETS, Lane, _merged
 from fanout.engine.loading import LaneRun, TargetQueue
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget

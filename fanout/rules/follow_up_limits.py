@@ -25,7 +25,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Prospect:
     """A person as follow-ups see it: columns of Recipient, the same for every recipient with that address."""
 
     status: str = "active"
@@ -38,10 +38,10 @@ class Person:
 
 
 #: a person of whom nothing is known
-ANYBODY = Person()
+UNKNOWN_PROSPECT = Prospect()
 
 
-def refusal(person: Person, follow_up: bool, limits: Limits, now: datetime) -> str:
+def refusal(person: Prospect, follow_up: bool, limits: Limits, now: datetime) -> str:
     """Return why this person gets nothing now; empty: nothing is in the way."""
     if person.status in Recipient.GETS_NOTHING:
         return person.status
@@ -63,7 +63,7 @@ def hours_left(until: datetime, now: datetime) -> int:
     return math.ceil((until - now) / timedelta(hours=1))
 
 
-def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
+def after_attempt(person: Prospect, limits: Limits, at: datetime) -> Prospect:
     """Return the person after a follow-up went out at `at`. One that went out before the last reset does not count."""
     if person.attempts_reset_at is not None and at < person.attempts_reset_at:
         return person
@@ -76,7 +76,7 @@ def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
     return replace(person, status="not_interested", limited=True) if person.status == "active" else person
 
 
-def under_lower_limit(person: Person, limits: Limits, now: datetime) -> Person:
+def under_lower_limit(person: Prospect, limits: Limits, now: datetime) -> Prospect:
     """Return the person after `BOT_FOLLOW_UP_MAX_ATTEMPTS` was lowered: a person with so many attempts and no cooldown
     begins it now, or would be refused for ever."""
     if person.follow_up_attempts < limits.attempts or person.cooldown_until is not None:
@@ -85,14 +85,14 @@ def under_lower_limit(person: Person, limits: Limits, now: datetime) -> Person:
     return replace(person, status="not_interested", limited=True) if person.status == "active" else person
 
 
-def after_cooldown(person: Person, now: datetime) -> Person:
+def after_cooldown(person: Prospect, now: datetime) -> Prospect:
     """Return the person without a cooldown that has expired."""
     if person.cooldown_until is None or person.cooldown_until > now:
         return person
     return _from_the_start(person, person.cooldown_until)
 
 
-def after_reply(person: Person, at: datetime) -> Person:
+def after_reply(person: Prospect, at: datetime) -> Prospect:
     """Return the person after a reply at `at`, after all attempts. The same reply again, or an earlier one that came
     late, changes nothing."""
     if person.replied_at is not None and at <= person.replied_at:
@@ -100,7 +100,7 @@ def after_reply(person: Person, at: datetime) -> Person:
     return _from_the_start(replace(person, replied_at=at), max(at, person.attempts_reset_at or at))
 
 
-def _from_the_start(person: Person, at: datetime) -> Person:
+def _from_the_start(person: Prospect, at: datetime) -> Prospect:
     """Return the person without attempts and cooldown, and active where only the limit had said otherwise."""
     status = "active" if person.limited and person.status == "not_interested" else person.status
     return replace(

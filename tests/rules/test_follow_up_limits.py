@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanout.rules.follow_ups import (
-    ANYBODY,
+from fanout.rules.follow_up_limits import (
+    UNKNOWN_PROSPECT,
     Limits,
-    Person,
+    Prospect,
     QueueLimits,
     after_attempt,
     after_cooldown,
@@ -29,66 +29,66 @@ LIMITS = Limits()
 @pytest.mark.parametrize(
     ("person", "ordinary", "follow_up"),
     [
-        (Person(), "", ""),
-        (Person(follow_up_attempts=2), "", ""),
-        (Person(follow_up_attempts=3), "", "max_attempts_reached_3"),
-        (Person("opted_out"), "opted_out", "opted_out"),
-        (Person("blacklisted"), "blacklisted", "blacklisted"),
-        (Person("do_not_disturb"), "do_not_disturb", "do_not_disturb"),
-        (Person("converted"), "", "converted"),
-        (Person("not_interested"), "", "not_interested"),
-        (Person("closed"), "", "closed"),
-        (Person(cooldown_until=NOON + 12 * HOUR), "", "cooldown_active_12h"),
-        (Person(cooldown_until=NOON + 11 * HOUR + timedelta(seconds=1)), "", "cooldown_active_12h"),
-        (Person(cooldown_until=NOON + timedelta(seconds=1)), "", "cooldown_active_1h"),
-        (Person(cooldown_until=NOON, follow_up_attempts=3), "", ""),
-        (Person("not_interested", 3, None, NOON + 48 * HOUR, limited=True), "", "cooldown_active_48h"),
-        (Person("not_interested", 3, None, NOON, limited=True), "", ""),
-        (Person("not_interested", 0, limited=True), "", "not_interested"),
-        (Person("converted", 3, None, NOON + 48 * HOUR, limited=True), "", "converted"),
-        (Person("not_interested", 3, None, NOON + 48 * HOUR), "", "not_interested"),
-        (Person("converted", 3, None, NOON, limited=True), "", "converted"),
-        (Person("opted_out", 3, None, NOON, limited=True), "opted_out", "opted_out"),
+        (Prospect(), "", ""),
+        (Prospect(follow_up_attempts=2), "", ""),
+        (Prospect(follow_up_attempts=3), "", "max_attempts_reached_3"),
+        (Prospect("opted_out"), "opted_out", "opted_out"),
+        (Prospect("blacklisted"), "blacklisted", "blacklisted"),
+        (Prospect("do_not_disturb"), "do_not_disturb", "do_not_disturb"),
+        (Prospect("converted"), "", "converted"),
+        (Prospect("not_interested"), "", "not_interested"),
+        (Prospect("closed"), "", "closed"),
+        (Prospect(cooldown_until=NOON + 12 * HOUR), "", "cooldown_active_12h"),
+        (Prospect(cooldown_until=NOON + 11 * HOUR + timedelta(seconds=1)), "", "cooldown_active_12h"),
+        (Prospect(cooldown_until=NOON + timedelta(seconds=1)), "", "cooldown_active_1h"),
+        (Prospect(cooldown_until=NOON, follow_up_attempts=3), "", ""),
+        (Prospect("not_interested", 3, None, NOON + 48 * HOUR, limited=True), "", "cooldown_active_48h"),
+        (Prospect("not_interested", 3, None, NOON, limited=True), "", ""),
+        (Prospect("not_interested", 0, limited=True), "", "not_interested"),
+        (Prospect("converted", 3, None, NOON + 48 * HOUR, limited=True), "", "converted"),
+        (Prospect("not_interested", 3, None, NOON + 48 * HOUR), "", "not_interested"),
+        (Prospect("converted", 3, None, NOON, limited=True), "", "converted"),
+        (Prospect("opted_out", 3, None, NOON, limited=True), "opted_out", "opted_out"),
     ],
 )
-def test_every_reason(person: Person, ordinary: str, follow_up: str) -> None:
+def test_every_reason(person: Prospect, ordinary: str, follow_up: str) -> None:
     assert refusal(person, False, LIMITS, NOON) == ordinary
     assert refusal(person, True, LIMITS, NOON) == follow_up
 
 
 def test_the_reason_names_the_limit_that_was_set() -> None:
-    assert refusal(Person(follow_up_attempts=2), True, Limits(attempts=2), NOON) == "max_attempts_reached_2"
+    assert refusal(Prospect(follow_up_attempts=2), True, Limits(attempts=2), NOON) == "max_attempts_reached_2"
 
 
 def test_the_third_attempt_begins_the_cooldown() -> None:
-    person = Person()
+    person = Prospect()
     for day in range(3):
         assert refusal(person, True, LIMITS, NOON + day * 24 * HOUR) == ""
         person = after_attempt(person, LIMITS, NOON + day * 24 * HOUR)
     third = NOON + 48 * HOUR
-    assert person == Person("not_interested", 3, None, third + 48 * HOUR, limited=True)
-    assert after_cooldown(person, third + 48 * HOUR) == Person("active", 0, third + 48 * HOUR)
+    assert person == Prospect("not_interested", 3, None, third + 48 * HOUR, limited=True)
+    assert after_cooldown(person, third + 48 * HOUR) == Prospect("active", 0, third + 48 * HOUR)
 
 
 def test_the_limit_does_not_overwrite_an_operators_status() -> None:
     """A converted person stays so, and the end of the cooldown does not make them active."""
-    person = after_attempt(Person("converted", 2), LIMITS, NOON)
+    person = after_attempt(Prospect("converted", 2), LIMITS, NOON)
     assert (person.status, person.limited, person.cooldown_until) == ("converted", False, NOON + 48 * HOUR)
     assert after_cooldown(person, NOON + 48 * HOUR).status == "converted"
 
 
 def test_a_reply_gives_everything_back_once() -> None:
-    limited = Person("not_interested", 3, None, NOON + 48 * HOUR, limited=True)
+    limited = Prospect("not_interested", 3, None, NOON + 48 * HOUR, limited=True)
     replied = after_reply(limited, NOON)
-    assert replied == Person("active", 0, NOON, None, NOON)
+    assert replied == Prospect("active", 0, NOON, None, NOON)
     once_more = after_attempt(replied, LIMITS, NOON + HOUR)
     assert after_reply(once_more, NOON) == once_more, "the same event may be worked on twice"
-    assert after_reply(Person("not_interested"), NOON).status == "not_interested"
+    assert after_reply(Prospect("not_interested"), NOON).status == "not_interested"
 
 
 def test_an_attempt_before_the_reply_is_answered() -> None:
     """It was unconfirmed when the person replied, and is settled as sent only now."""
-    replied = after_reply(Person(follow_up_attempts=1), NOON)
+    replied = after_reply(Prospect(follow_up_attempts=1), NOON)
     assert after_attempt(replied, LIMITS, NOON - HOUR) == replied
 
 
@@ -98,41 +98,50 @@ def test_an_attempt_before_the_reply_is_answered() -> None:
     ids=["before the reply", "at that moment", "after it"],
 )
 def test_an_attempt_counts_from_the_last_fresh_start_on(hours: int, counted: bool) -> None:
-    replied = after_reply(Person(follow_up_attempts=1), NOON)
+    replied = after_reply(Prospect(follow_up_attempts=1), NOON)
     assert after_attempt(replied, LIMITS, NOON + hours * HOUR).follow_up_attempts == counted
 
 
 @pytest.mark.parametrize(("lasts", "until"), [(72, 72), (24, 48)], ids=["a longer one", "a shorter one"])
 def test_an_attempt_never_shortens_a_cooldown(lasts: int, until: int) -> None:
-    person = Person(follow_up_attempts=3, cooldown_until=NOON + lasts * HOUR)
+    person = Prospect(follow_up_attempts=3, cooldown_until=NOON + lasts * HOUR)
     assert after_attempt(person, LIMITS, NOON).cooldown_until == NOON + until * HOUR
 
 
 @pytest.mark.parametrize("hours", [-1, 0], ids=["an earlier one that came late", "the same again"])
 def test_only_a_later_reply_is_another_one(hours: int) -> None:
-    person = Person(follow_up_attempts=2, replied_at=NOON, attempts_reset_at=NOON)
+    person = Prospect(follow_up_attempts=2, replied_at=NOON, attempts_reset_at=NOON)
     assert after_reply(person, NOON + hours * HOUR) == person
-    assert after_reply(person, NOON + HOUR) == Person(attempts_reset_at=NOON + HOUR, replied_at=NOON + HOUR)
+    assert after_reply(person, NOON + HOUR) == Prospect(attempts_reset_at=NOON + HOUR, replied_at=NOON + HOUR)
 
 
 def test_a_reply_that_came_late_does_not_move_the_fresh_start_back() -> None:
-    person = Person(follow_up_attempts=1, attempts_reset_at=NOON)
-    assert after_reply(person, NOON - HOUR) == Person(attempts_reset_at=NOON, replied_at=NOON - HOUR)
+    person = Prospect(follow_up_attempts=1, attempts_reset_at=NOON)
+    assert after_reply(person, NOON - HOUR) == Prospect(attempts_reset_at=NOON, replied_at=NOON - HOUR)
 
 
 @pytest.mark.parametrize(
     ("person", "expected"),
     [
-        (Person(follow_up_attempts=1), Person(follow_up_attempts=1)),
-        (Person(follow_up_attempts=2), Person("not_interested", 2, cooldown_until=NOON + 48 * HOUR, limited=True)),
-        (Person(follow_up_attempts=3), Person("not_interested", 3, cooldown_until=NOON + 48 * HOUR, limited=True)),
-        (Person("converted", 2), Person("converted", 2, cooldown_until=NOON + 48 * HOUR)),
-        (Person(follow_up_attempts=2, cooldown_until=NOON), Person(follow_up_attempts=2, cooldown_until=NOON)),
-        (Person(cooldown_until=NOON), Person(cooldown_until=NOON)),
+        (Prospect(follow_up_attempts=1), Prospect(follow_up_attempts=1)),
+        (
+            Prospect(follow_up_attempts=2),
+            Prospect("not_interested", 2, cooldown_until=NOON + 48 * HOUR, limited=True),
+        ),
+        (
+            Prospect(follow_up_attempts=3),
+            Prospect("not_interested", 3, cooldown_until=NOON + 48 * HOUR, limited=True),
+        ),
+        (Prospect("converted", 2), Prospect("converted", 2, cooldown_until=NOON + 48 * HOUR)),
+        (
+            Prospect(follow_up_attempts=2, cooldown_until=NOON),
+            Prospect(follow_up_attempts=2, cooldown_until=NOON),
+        ),
+        (Prospect(cooldown_until=NOON), Prospect(cooldown_until=NOON)),
     ],
     ids=["below it", "at it", "above it", "somebody decided", "cooling already", "cooling below it"],
 )
-def test_a_person_above_a_lowered_limit_begins_the_cooldown(person: Person, expected: Person) -> None:
+def test_a_person_above_a_lowered_limit_begins_the_cooldown(person: Prospect, expected: Prospect) -> None:
     assert under_lower_limit(person, Limits(attempts=2), NOON) == expected
 
 
@@ -200,7 +209,7 @@ def test_the_state_machine_against_a_model(steps: list[tuple[str, int]], most: i
     """Attempts, replies and the end of cooldowns in any order. `forced` is one that was in flight already; `sweep` is
     hygiene, which must not change what anybody may get."""
     limits = Limits(most, hours * HOUR)
-    person, model, now = Person(), Model([]), NOON
+    person, model, now = Prospect(), Model([]), NOON
     for step, wait in steps:
         now += wait * HOUR
         model.pass_time(now)
@@ -226,4 +235,4 @@ def test_the_state_machine_against_a_model(steps: list[tuple[str, int]], most: i
 
 
 def test_an_unknown_person_has_had_no_attempt() -> None:
-    assert refusal(ANYBODY, True, Limits(attempts=1), NOON) == ""
+    assert refusal(UNKNOWN_PROSPECT, True, Limits(attempts=1), NOON) == ""

@@ -13,7 +13,7 @@ from accounts.addresses import KINDS, NEW_CHAT_KINDS, guess_kind, sql_list
 from fanout.database import execute
 from fanout.lanes.wake import wake_lanes
 from fanout.models import KnownChat, LaneState, RunTarget
-from fanout.rules.new_chats import NewChatHold, refused
+from fanout.rules.new_chat_limits import NewChatHold, refused
 
 # The kinds of address where a first message counts as a new chat.
 COUNTED_KINDS = sql_list(NEW_CHAT_KINDS)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from fanout.rules.gates import NEW_CHAT_BUDGET, NEW_CHAT_HOLD, Wait
-
-LONGEST_HOLD = 86_400.0  # seconds
+from fanout.rules.outcomes import LONGEST_HOLD
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
+from fanout.database import Steps
 from fanout.engine import closing, loading
 from fanout.engine.commit import array, plain
 from fanout.engine.dispatcher import Dispatcher
+from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.models.run import PauseReason
 from fanout.rules import gates
-from fanout.rules.gates import OPEN, Close, Wait
-from fanout.rules.new_chats import later
+from fanout.rules.gates import OPEN, Close, Wait, reason_recorded
+from fanout.rules.new_chat_limits import later
 from fanout.rules.pace import PaceState, held, next_slot
+from fanout.runs import transitions
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
@@ -331,7 +335,7 @@ class Lane:
                 run.queue.dry_until = min(run.queue.dry_until, no_new_chats.until)
             return
         self.ledger.write_times(run.id)
-        await closing.run_dry(self.ledger, run.id, self.account, now)
+        await end_run(self.ledger, run.id, self.account, now)
         self.runs.remove(run)
 
     async def _hold_new_chats(self, run: LaneRun, gate: Wait, now: datetime) -> None:
@@ -355,7 +359,7 @@ class Lane:
         if run.status != "waiting" or run.waiting_until != gate.until:
             gate = replace(gate, why=plain(gate.why))
             await self.ledger.flushed()  # a start that is still to be written would end the wait
-            await closing.hold(self.ledger, run.id, self.account_id, gate, now, counts)
+            await hold_run(self.ledger, run.id, self.account_id, gate, now, counts)
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:
@@ -372,7 +376,7 @@ class Lane:
             self.ledger.leave_lane(dispatcher.learning.lane_write(now))
         self.ledger.write_times(run.id)
         await self.ledger.flushed()
-        await closing.close(self.ledger, run, gate, self.account, now)
+        await close_run(self.ledger, run, gate, self.account, now)
         self.runs.remove(run)
 
 
@@ -397,3 +401,60 @@ def _sooner(one: Sleep, other: Sleep) -> Sleep:
     if other.until is None:
         return one if one.until is not None or one.run_id is not None else other
     return other if one.until is None or other.until < one.until else one
+
+
+# --- the end of a run, as transitions on the connection that claims -----------------------------------------
+
+
+async def close_run(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
+    """Stop the run, unless another lane still has something in flight for it: that lane does this then."""
+    if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
+        # In transactions of their own, so that the heartbeat and other lanes come in between.
+        while await closing.carry_out(ledger, transitions.skip_unstarted(run.id, now)):
+            pass
+    await closing.change(ledger, run.id, partial(_close_steps, run, replace(gate, why=plain(gate.why)), lane, now))
+
+
+def _close_steps(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps[None]:
+    if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
+        yield from transitions.fail_unstarted(run.id, now)
+    account = lane.config
+    if gate.reason != PauseReason.WINDOW_CLOSED and (
+        yield from transitions.step_aside(run.id, account.id, account.label, gate.why, now)
+    ):
+        return
+    if not (yield from transitions.pause(run.id, gate, lane.facts, now)):
+        yield from transitions.finish(run.id, now)
+
+
+# Targets that a lane left when it stepped aside, once no other lane has anything to send. Account by account: each is
+# one look into the index, however many targets there are.
+LEFT_BEHIND = """
+SELECT a.status, coalesce(r.slips -> a.id::text ->> 'why', '') AS why
+  FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS slipped(id), accounts_account a
+ WHERE r.id = %(run)s AND r.sending = 0 AND a.id = slipped.id::bigint AND NOT a.id = ANY(r.lanes)
+   AND EXISTS (SELECT FROM fanout_runtarget t WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending')
+   AND NOT EXISTS (SELECT FROM unnest(r.lanes) AS l(id), LATERAL (
+                     SELECT FROM fanout_runtarget o
+                      WHERE o.run_id = r.id AND o.account_id = l.id AND o.status = 'pending' LIMIT 1) AS owed)
+ LIMIT 1
+"""
+
+
+async def end_run(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
+    """Finish the run if nothing of it is left. If what is left belongs to accounts that cannot send, pause it."""
+    await closing.change(ledger, run_id, partial(_end_steps, run_id, lane, now))
+
+
+def _end_steps(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
+    if (yield from transitions.finish(run_id, now)):
+        return
+    for left in (yield LEFT_BEHIND, {"run": run_id}):
+        down = left["status"] != "active"
+        reason = PauseReason.ACCOUNT_DOWN if down else reason_recorded(left["why"])
+        yield from transitions.pause(run_id, Close(reason, left["why"]), lane.facts, now)
+
+
+async def hold_run(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: datetime, counts: bool) -> None:
+    """Store that the run waits, and why."""
+    await closing.change(ledger, run_id, partial(transitions.wait, run_id, account_id, gate, now, counts))

@@ -10,11 +10,11 @@ import pytest
 
 from accounts.models import Account
 from fanout.database import execute
-from fanout.lanes import new_chats
+from fanout.lanes import chats
 from fanout.lanes.account_state import new_chats_now
-from fanout.lanes.new_chats import only_new_chats
+from fanout.lanes.chats import only_new_chats
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
-from fanout.rules.new_chats import NewChatHold
+from fanout.rules.new_chat_limits import NewChatHold
 from reminders.models import Recipient
 from tests.factories import (
     AccountFactory,
@@ -92,24 +92,24 @@ def test_new_chats_among_the_pending_targets_of_a_run(run: Run) -> None:
     another = RunFactory.create(reminder__account=run.account, status="running")
     owe(another, "+60123456786")
     pairs = [(run.pk, run.account_id), (another.pk, run.account_id)]
-    assert new_chats.pending_new_chats(pairs) == {pairs[0]: 2, pairs[1]: 1}
+    assert chats.pending_new_chats(pairs) == {pairs[0]: 2, pairs[1]: 1}
 
 
 def test_only_the_first_pending_targets_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     owe(run, "+60123456780")
     known(run, "+60123456780")
     pair = (run.pk, run.account_id)
-    monkeypatch.setattr(new_chats, "MOST_LOOKED_AT", 1)
-    assert new_chats.pending_new_chats([pair]) == {pair: 1}
+    monkeypatch.setattr(chats, "MOST_LOOKED_AT", 1)
+    assert chats.pending_new_chats([pair]) == {pair: 1}
     RunTarget.objects.filter(address="+60123456789").update(position=10**6)
-    assert new_chats.pending_new_chats([pair]) == {pair: 0}
+    assert chats.pending_new_chats([pair]) == {pair: 0}
 
 
 def test_without_pairs_no_query_is_made(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
-        assert new_chats.pending_new_chats([]) == {}
-        assert new_chats.new_in_reminders([]) == {}
-        assert new_chats.new_recipients([]) == set()
+        assert chats.pending_new_chats([]) == {}
+        assert chats.new_in_reminders([]) == {}
+        assert chats.new_recipients([]) == set()
 
 
 def test_new_chats_among_the_persons_of_a_reminder() -> None:
@@ -120,7 +120,7 @@ def test_new_chats_among_the_persons_of_a_reminder() -> None:
     KnownChat.objects.create(account=account, address=people[0].address)
     KnownChat.objects.create(account=another.account, address=people[1].address)
     pairs = [(reminder.pk, account.pk), (another.pk, account.pk), (reminder.pk, AccountFactory.create().pk)]
-    assert new_chats.new_in_reminders(pairs) == {pairs[0]: 2, pairs[1]: 1, pairs[2]: 3}
+    assert chats.new_in_reminders(pairs) == {pairs[0]: 2, pairs[1]: 1, pairs[2]: 3}
 
 
 def listed(reminder: Any, address: str) -> Recipient:
@@ -141,8 +141,8 @@ def test_which_recipients_are_new_to_the_account_beside_them() -> None:
     KnownChat.objects.create(account=one, address=friend.address)
     KnownChat.objects.create(account=two, address=strangers[0].address)
     asked = [(recipient.pk, one.pk) for recipient in (*strangers, friend, group)]
-    assert new_chats.new_recipients(asked) == {stranger.pk for stranger in strangers}
-    assert new_chats.new_recipients([(friend.pk, two.pk)]) == {friend.pk}
+    assert chats.new_recipients(asked) == {stranger.pk for stranger in strangers}
+    assert chats.new_recipients([(friend.pk, two.pk)]) == {friend.pk}
 
 
 def test_new_among_and_the_addresses_that_are_known() -> None:
@@ -151,9 +151,9 @@ def test_new_among_and_the_addresses_that_are_known() -> None:
     KnownChat.objects.create(account=account, address=people[0].address)
     KnownChat.objects.create(account=AccountFactory.create(), address=people[1].address)
     everybody = Recipient.objects.filter(pk__in=[one.pk for one in people])
-    assert new_chats.new_among(everybody, account.pk) == 2
+    assert chats.new_among(everybody, account.pk) == 2
     addresses = [one.address for one in people]
-    assert new_chats.known_addresses(account.pk, addresses) == {people[0].address}
+    assert chats.known_addresses(account.pk, addresses) == {people[0].address}
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,12 @@ def test_new_among_and_the_addresses_that_are_known() -> None:
     ],
 )
 def test_a_count_of_the_first_is_scaled_to_all(new: int, targets: int, all_of_them: int) -> None:
-    assert new_chats.scaled_to_all(new, targets) == all_of_them
+    assert chats.scaled_to_all(new, targets) == all_of_them
 
 
 @pytest.mark.parametrize(("knob", "budget"), [case(math.inf, None, id="no-limit"), (0.0, 0), (7.0, 7)])
 def test_the_budget(knob: float, budget: int | None) -> None:
-    assert new_chats.budget_of({"new_chats_per_day": knob}) == budget
+    assert chats.budget_of({"new_chats_per_day": knob}) == budget
 
 
 # --- begun today ------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_whose_chat_begins(run: Run, fields: dict[str, Any], begins: bool) -> No
     beside = RunTarget.objects.get()
     RunTarget.objects.update(claim_epoch=1, claimed_at=NOW)
     target = owe(run, "+60123456780", **{"claim_epoch": 1, "claimed_at": NOW} | fields)
-    new_chats.begin_chats([target.pk])
+    chats.begin_chats([target.pk])
     mine = KnownChat.objects.filter(account=run.account)
     assert list(mine.values_list("address", "begun_at")) == ([(target.address, NOW)] if begins else [])
     assert not mine.filter(address=beside.address).exists()
@@ -266,7 +266,7 @@ def test_a_chat_keeps_the_day_on_which_it_began(run: Run) -> None:
     KnownChat.objects.create(account=run.account, address=first.address, begun_at=NOW - HOUR)
     again = RunFactory.create(reminder__account=run.account, status="running")
     later = RunTargetFactory.create(run=again, recipient=second.recipient, claim_epoch=1, claimed_at=NOW + HOUR)
-    new_chats.begin_chats([later.pk, first.pk, second.pk])
+    chats.begin_chats([later.pk, first.pk, second.pk])
     mine = KnownChat.objects.filter(account=run.account)
     assert dict(mine.values_list("address", "begun_at")) == {first.address: NOW - HOUR, second.address: NOW}
 
@@ -283,7 +283,7 @@ def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool
     account = AccountFactory.create()
     if already:
         KnownChat.objects.create(account=account, address=address)
-    new_chats.heard_from(account.pk, address, NOW, NOW)
+    chats.heard_from(account.pk, address, NOW, NOW)
     assert KnownChat.objects.filter(account=account, address=address).exists() is (news or already)
     assert LaneState.objects.filter(account=account, poke=1, due_at=NOW).exists() is news
 
@@ -310,8 +310,8 @@ def held(lane: LaneState) -> tuple[datetime | None, str, int, int]:
 def test_a_hold_is_not_shortened(stored: datetime | None, until: datetime, taken: bool, told: bool) -> None:
     lane = LaneStateFactory.create(new_chats_after=stored, new_chats_why="before", new_chat_refusals=1)
     beside = LaneStateFactory.create()
-    row = new_chats.hold_row(lane.account_id, NewChatHold(until, "after" * 100, 2), NOW)
-    execute(new_chats.HOLD_NEW_CHATS, [[value] for value in row])
+    row = chats.hold_row(lane.account_id, NewChatHold(until, "after" * 100, 2), NOW)
+    execute(chats.HOLD_NEW_CHATS, [[value] for value in row])
     assert held(lane)[:3] == ((until, ("after" * 100)[:300], 2) if taken else (stored, "before", 1))
     assert held(beside) == (None, "", 0, 0)
     events = Event.objects.filter(account=lane.account_id, verb="new chats held", at=NOW)
@@ -323,18 +323,18 @@ def test_a_chat_that_is_refused_late_has_not_begun_and_others_wait(run: Run) -> 
     lane, beside = LaneStateFactory.create(account=run.account), LaneStateFactory.create()
     for address, begun_at in ((target.address, target.claimed_at), ("+60123456781", target.claimed_at)):
         KnownChat.objects.create(account=run.account, address=address, begun_at=begun_at)
-    new_chats.refused_late(target, HOUR, "too many", NOW)
+    chats.refused_late(target, HOUR, "too many", NOW)
     assert [chat.address for chat in KnownChat.objects.filter(account=run.account)] == ["+60123456781"]
     assert held(lane) == (NOW + HOUR, "too many", 1, 1)
     assert held(beside) == (None, "", 0, 0)
-    new_chats.refused_late(target, HOUR, "again", NOW)
+    chats.refused_late(target, HOUR, "again", NOW)
     assert held(lane) == (NOW + HOUR, "too many", 1, 1), "those that were under way together count as one"
 
 
 def test_a_chat_that_began_with_another_message_stays(run: Run) -> None:
     target = owe(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW)
     KnownChat.objects.create(account=run.account, address=target.address, begun_at=NOW - HOUR)
-    new_chats.refused_late(target, HOUR, "too many", NOW)
+    chats.refused_late(target, HOUR, "too many", NOW)
     assert KnownChat.objects.filter(account=run.account, address=target.address).exists()
 
 
