@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
+from fanout.lanes import chats
 from fanout.lanes.account_state import new_chats_now
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import controls, corrections
