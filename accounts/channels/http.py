@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import ipaddress
 import json
+import os
 import select
 import socket
 from collections.abc import Iterable
@@ -46,9 +47,11 @@ class Body(payload.BytesPayload):
     sent.
     """
 
-    def __init__(self, value: bytes) -> None:
+    def __init__(self, value: bytes, after_100: bool = False) -> None:
         super().__init__(value)
         self.left = False
+        # The body is written only after "100 Continue": the connection lives, and may hold the final answer already.
+        self.after_100 = after_100
 
     # aiohttp calls one of the two, depending on its version.
     async def write(self, writer: AbstractStreamWriter) -> None:
@@ -60,7 +63,7 @@ class Body(payload.BytesPayload):
         await super().write_with_length(writer, content_length)
 
     def _leave(self, writer: AbstractStreamWriter) -> None:
-        refuse_stale(writer)
+        refuse_stale(writer, self.after_100)
         self.left = True
 
 
@@ -76,7 +79,7 @@ class Sending:
         return self.body
 
 
-def refuse_stale(writer: AbstractStreamWriter) -> None:
+def refuse_stale(writer: AbstractStreamWriter, after_100: bool = False) -> None:
     """Raise StaleConnection before anything is written to a kept-alive connection that is dead.
 
     When a provider dies, its idle connections look alive until the loop has read their end. A message written to one of
@@ -86,7 +89,7 @@ def refuse_stale(writer: AbstractStreamWriter) -> None:
     if transport is None or transport.is_closing():
         raise StaleConnection("the connection was closed before anything was written")
     sock = transport.get_extra_info("socket")
-    if sock is not None and readable(sock.fileno()):
+    if sock is not None and readable(sock.fileno()) and not (after_100 and has_data(sock.fileno())):
         raise StaleConnection("the provider closed the idle connection")
 
 
@@ -97,11 +100,20 @@ def went_stale(error: BaseException) -> bool:
 
 
 def readable(fd: int) -> bool:
-    """Return whether the socket has data. Before its request a connection has none, unless the other side has ended
+    """Return whether the socket can be read. Before its request a connection cannot, unless the other side has ended
     it."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(0))
+
+
+def has_data(fd: int) -> bool:
+    """Return whether there is something to read on a readable socket, and not only its end."""
+    with socket.socket(fileno=os.dup(fd)) as copy:
+        try:
+            return bool(copy.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
 
 
 def lost(body: Body | None, error: BaseException) -> Outcome:

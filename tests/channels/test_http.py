@@ -80,6 +80,19 @@ def test_a_body_on_a_dead_connection_stays(pair: tuple[socket.socket, socket.soc
     assert (body.left, wire.written) == (False, b"")
 
 
+def test_after_100_continue_only_the_end_of_a_connection_is_stale(pair: tuple[socket.socket, socket.socket]) -> None:
+    answered, ended = Body(b"hello", after_100=True), Body(b"hello", after_100=True)
+    pair[1].send(b"HTTP/1.1 200 OK\r\n")
+    asyncio.run(answered.write(Wire(pair[0])))  # type: ignore[arg-type]
+    assert answered.left
+
+    assert pair[0].recv(100)
+    pair[1].close()
+    with pytest.raises(StaleConnection, match="closed"):
+        asyncio.run(ended.write(Wire(pair[0])))  # type: ignore[arg-type]
+    assert not ended.left
+
+
 def test_a_connection_without_a_socket_is_believed() -> None:
     body, wire = Body(b"hello"), Wire(None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.channels import http
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.models import Account
 from fanout.lanes.accounts import add_account
@@ -165,6 +167,28 @@ def test_unpairing_logs_the_device_out(bridge: InThread, account: Account, brows
     assert "logged out" in press(browser, account, "unpair")
     assert len(bridge.book.lines("logout")) == 1
     assert "Unpaired by an operator" in shown(browser, account, "pair_state")
+
+
+def test_an_answer_that_is_faster_than_the_body_counts(
+    bridge: InThread, account: Account, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bridge logs the device out without reading the body, and may have answered before a busy process wrote it."""
+    refuse_stale = http.refuse_stale
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.5)
+        refuse_stale(*args)
+
+    press(browser, account, "pair")
+    wait_for(lambda: bridge.state(account.pk)["qr"])
+    bridge.happen(account.pk, scan=True)
+    bridge.wait_state(account.pk, "connected")
+    monkeypatch.setattr(http, "refuse_stale", slowly)
+
+    press(browser, account, "unpair")
+
+    assert len(bridge.book.lines("logout")) == 1
+    assert Event.objects.filter(account=account, verb="unpaired").exists()
 
 
 def test_without_a_bridge_the_page_says_what_is_missing(account: Account, browser: Client, settings: Any) -> None:

@@ -171,6 +171,8 @@ class BridgeClient:
             raise NoBridge(NO_BRIDGE)
         url = f"{base}/accounts/{self.account_id}{'/' if action else ''}{action}"
         # A body leaves only after the bridge has answered the headers: a bridge that hangs has then taken nothing.
+        if body is not None:
+            body.after_100 = True
         request = self._open().request(
             method, url, data=body, headers=headers, expect100=body is not None, allow_redirects=False
         )
