@@ -1,4 +1,4 @@
-"""Check that docs/testing.md names tests that exist."""
+"""Check that docs/testing.md and docs/threat-model.md name tests that exist."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+#: a document, the heading of its table, and how many rows that has at least
+TABLES = {"testing.md": ("| promise | test |", 20), "threat-model.md": ("| who | may | wants |", 12)}
 
 
 def named_tests() -> list[tuple[str, str]]:
-    return sorted(set(NAMED.findall((ROOT / "docs" / "testing.md").read_text())))
+    return sorted({test for name in TABLES for test in NAMED.findall((ROOT / "docs" / name).read_text())})
 
 
 @pytest.mark.parametrize(("path", "name"), named_tests())
@@ -23,8 +25,10 @@ def test_a_test_that_a_promise_names_exists(path: str, name: str) -> None:
     assert name in functions
 
 
-def test_every_row_names_a_test() -> None:
-    text = (ROOT / "docs" / "testing.md").read_text()
-    rows = text.partition("| promise | test |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert len(rows) > 20
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_names_a_test(name: str) -> None:
+    heading, least = TABLES[name]
+    text = (ROOT / "docs" / name).read_text()
+    rows = text.partition(heading)[2].partition("\n\n")[0].splitlines()[2:]
+    assert len(rows) > least
     assert [row for row in rows if not NAMED.search(row)] == []
