@@ -339,7 +339,7 @@ class Dispatcher:
         await self._protect(run, verdict, now)
         if not self.open.of(run):
             self._nothing_in_flight(run)
-        if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
+        if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE, Kind.SENDER_REJECTED):
             await self._bounced(target, verdict, now)
 
     def _next_part_at(self, run: LaneRun, target: Target, now: datetime) -> datetime | None:

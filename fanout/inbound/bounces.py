@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
@@ -21,6 +22,7 @@ from accounts.channels.http import as_number
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import carry_out, execute
+from fanout.inbound import origins
 from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
 from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.inbound.sessions import until
@@ -28,7 +30,7 @@ from fanout.lanes import chats, status
 from fanout.lanes.wake import hold_lane, wake_lanes
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
-from fanout.rules.message_ids import message_id, named_in
+from fanout.rules.message_ids import Named, message_id, named_in
 from fanout.rules.outcomes import ACCOUNT_KINDS, AccountChange, Consequence, consequence
 from fanout.runs import corrections, follow_ups, people, transitions
 from reminders import suppressions
@@ -44,7 +46,39 @@ Status = RunTarget.Status
 def take_in(raw: bytes, now: datetime) -> tuple[int, int]:
     """Read and apply one mail; returns how many bounces it reports, and how many of them were new."""
     reported = parse_bounce(raw)
+    if any(bounce.message is None for bounce in reported):
+        reported = _with_origin(reported, origins.origin_of(raw), now)
     return len(reported), sum(record_bounce(bounce, now) for bounce in reported)
+
+
+def _with_origin(reported: list[Bounce], origin: origins.Origin, now: datetime) -> list[Bounce]:
+    """Return bounces that name no message of ours with the delivery that fits. Where several fit, nothing is applied,
+    and an event of the account shows it."""
+    found = []
+    for bounce in reported:
+        match = origins.deliveries(bounce.address, origin, now) if bounce.message is None else None
+        if match is None or not match.targets:
+            found.append(bounce)
+        elif len(match.targets) == 1:
+            target = match.targets[0]
+            named = Named(target.pk, max(target.parts_sent - 1, 0))
+            found.append(replace(bounce, message=named, authentic=match.by_queue_id))
+        else:
+            found.append(bounce)
+            store(match.targets[0].account_id, [_in_doubt(bounce, match.targets)], now)
+    return found
+
+
+def _in_doubt(bounce: Bounce, fits: list[RunTarget]) -> ProviderEvent:
+    ids = sorted(target.pk for target in fits)
+    facts = f"{ids}:{bounce.address}:{bounce.kind}:{bounce.final}"
+    return ProviderEvent(
+        key=f"mail-in-doubt-{hashlib.sha256(facts.encode()).hexdigest()}",
+        kind=EventKind.BOUNCE,
+        address=bounce.address,
+        text=bounce.detail,
+        detail={"kind": bounce.kind.value, "final": bounce.final, "by": "mail", "fits": len(ids)},
+    )
 
 
 def record_bounce(bounce: Bounce, now: datetime) -> bool:
@@ -81,7 +115,7 @@ def _as_event(bounce: Bounce) -> ProviderEvent:
         address=bounce.address,
         message_id=message_id(*bounce.message),
         text=bounce.detail,
-        detail={"kind": bounce.kind.value, "final": bounce.final, "by": "mail"},
+        detail={"kind": bounce.kind.value, "final": bounce.final, "by": "mail", "authentic": bounce.authentic},
     )
 
 
@@ -92,6 +126,8 @@ def bounced(event: InboundEvent, now: datetime) -> str:
     """Apply a bounce event and return its effect in words."""
     target = target_of(event)
     waits = _on_its_way(event, target) and may_look_again(event)
+    if not waits and (fits := event.detail.get("fits")):
+        return f"nothing: it carries no id of a message of ours, and {fits} deliveries to this address fit"
     if target is None:
         if waits:
             raise NotYet
@@ -145,6 +181,7 @@ def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
         final=bool(event.detail.get("final", True)),
         by_mail=by_mail,
         certain=event.detail.get("certain") is True,
+        authentic=event.detail.get("authentic") is not False,
     )
 
 
@@ -270,7 +307,7 @@ def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
     changes = []
     if bounce.address == target.address:
         if bounce.final and fail(target, bounce, now):
-            changes += ["The target failed", *protect(target.account, now)]
+            changes += ["The target failed", *protect(target, now)]
         changes += suppress(bounce, now)
     if changes or not noted(target, bounce):
         Event.objects.create(run_id=target.run_id, at=now, verb=verb(bounce), detail=line(bounce))
@@ -290,7 +327,8 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
     if unconfirmed and not bounce.certain:
         # What came back had gone out: the unconfirmed part goes on counting against the daily cap.
         count(target, Activity.Outcome.SENT, "bounced", target.claimed_at or now)
-    count(target, Activity.Outcome.FAILED, counted_as(bounce), now)
+    # On the day of its send, however late the report is.
+    count(target, Activity.Outcome.FAILED, counted_as(bounce), target.claimed_at or now)
     never_out = unconfirmed and bounce.certain
     rejudge, came_back = transitions.rejudge, transitions.came_back
     carry_out(rejudge(target.run_id, now) if never_out else came_back(target.run_id, cause(bounce), now))
@@ -321,12 +359,13 @@ def cause(bounce: Bounce) -> str:
     return f"{bounce.kind.value.replace('_', ' ')}, {bounce.detail.replace(bounce.address, '…')[:150]}"
 
 
-def protect(account: Account, now: datetime) -> list[str]:
-    """Pause an account of whose messages too many came back today."""
+def protect(target: RunTarget, now: datetime) -> list[str]:
+    """Pause an account if too many messages came back of those that it sent on the same day as this one."""
+    account = target.account
     if account.status != Account.Status.ACTIVE:
         return []
-    starts, _ = local_day_bounds(account.timezone, now)
-    (day,) = execute(*status.bounces_of_day(account.pk, starts))
+    starts, ends = local_day_bounds(account.timezone, target.claimed_at or now)
+    (day,) = execute(*status.bounces_of_day(account.pk, starts, ends))
     why = breaker.too_many_bounces(day["bounced"], day["sends"], account.settings()["bounce_rate_pause"].value)
     if not why or not carry_out(status.stop(account.pk, AccountChange("paused", why), now)):
         return []
@@ -337,7 +376,9 @@ def protect(account: Account, now: datetime) -> list[str]:
 def suppress(bounce: Bounce, now: datetime) -> list[str]:
     if bounce.hard:
         reason, source = Suppression.Reason.HARD_BOUNCE, Suppression.Source.PROVIDER
-        done = suppressions.suppress(suppressions.New(bounce.address, reason, source, bounce.detail, now))
+        # A report that anyone could have written suppresses for a while, not for good.
+        ends_at = None if bounce.authentic else now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
+        done = suppressions.suppress(suppressions.New(bounce.address, reason, source, bounce.detail, now, ends_at))
     elif bounce.kind is Kind.OPTED_OUT:
         reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
         done = suppressions.suppress(suppressions.New(bounce.address, reason, source, suppressions.REPORTED, now))

@@ -113,6 +113,8 @@ class Bounce:
     by_mail: bool = True
     #: the provider says that nothing had gone out
     certain: bool = False
+    #: it carries an id that cannot be guessed; otherwise it was matched by recipient, account and time
+    authentic: bool = True
 
     @property
     def hard(self) -> bool:
@@ -135,10 +137,14 @@ def parse_bounce(raw: bytes) -> list[Bounce]:
 
 def status_reports(message: Message) -> Iterator[Message]:
     """Yield the blocks of a delivery status that are about one recipient."""
+    return (one for one in blocks_of_status(message) if one["Final-Recipient"] or one["Original-Recipient"])
+
+
+def blocks_of_status(message: Message) -> Iterator[Message]:
     for part in message.walk():
         if part.get_content_type() == "message/delivery-status" and part.is_multipart():
             blocks: Any = part.get_payload()
-            yield from (fields for fields in blocks if fields["Final-Recipient"] or fields["Original-Recipient"])
+            yield from blocks
 
 
 def recipient_of(fields: Message) -> str:
@@ -319,6 +325,11 @@ def ids(message: Message, raw: bytes) -> Iterator[str]:
         yield quoted.decode("ascii", "replace")
     for header in ("In-Reply-To", "References", "X-Failed-Message-ID"):
         yield str(message[header] or "")
+    # The envelope of our message: a return path of its own (VERP) or the id that RFC 3461 lets us give.
+    for header in ("To", "Delivered-To", "X-Original-To", "Envelope-To", "X-Envelope-To"):
+        yield from map(str, message.get_all(header) or ())
+    for fields in blocks_of_status(message):
+        yield text(fields, "Original-Envelope-Id")
 
 
 def returned_messages(part: Message) -> list[Message]:

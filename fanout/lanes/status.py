@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
@@ -103,32 +103,36 @@ def _all_but(status: str) -> list[str]:
 # --- bounces ----------------------------------------------------------------------------------------------
 
 
-# Messages that went out, and bounces that are not among them: refused at once, or sent on an earlier day. A soft bounce
-# counts once it is final, because a retry may still succeed. Messages sent before the account was last activated do not
-# count: an operator has seen them.
+# Messages that went out on a day, and which of them bounced, whenever that was reported: a late bounce is noted at the
+# time of its send. Those that were refused at once are not among the messages that went out. A soft bounce counts once
+# it is final, because a retry may still succeed. Messages sent before the account was last activated do not count: an
+# operator has seen them.
+FAR_AHEAD = datetime(9000, 1, 1, tzinfo=UTC)
 BOUNCES_OF_DAY = """
 WITH activated AS (
   SELECT coalesce(max(a.status_changed_at), '-infinity') AS at FROM accounts_account a WHERE a.id = %(account)s
-), today AS NOT MATERIALIZED (
+), day AS NOT MATERIALIZED (
   SELECT v.* FROM fanout_activity v
    WHERE v.account_id = %(account)s AND v.action = ANY(%(actions)s::text[])
-     AND v.at >= greatest(%(starts)s, (SELECT activated.at FROM activated))
+     AND v.at >= greatest(%(starts)s, (SELECT activated.at FROM activated)) AND v.at < %(ends)s
 ), bounce AS MATERIALIZED (
-  SELECT DISTINCT t.id, t.parts_sent = 0 OR t.claimed_at < %(starts)s AS apart
-    FROM (SELECT * FROM today WHERE kind IN ('hard_bounce', 'soft_bounce', 'sender_rejected') OFFSET 0) AS v,
+  SELECT DISTINCT t.id, t.parts_sent = 0 AS apart
+    FROM (SELECT * FROM day WHERE kind IN ('hard_bounce', 'soft_bounce', 'sender_rejected') OFFSET 0) AS v,
          LATERAL (SELECT * FROM fanout_runtarget t WHERE t.id = v.run_target_id OFFSET 0) AS t
    WHERE (v.kind = 'hard_bounce' OR t.status = 'failed')
      AND coalesce(t.claimed_at >= (SELECT activated.at FROM activated), true)
+     AND (t.parts_sent = 0 OR coalesce(t.claimed_at, v.at) >= %(starts)s)
 )
 SELECT (SELECT count(*) FROM bounce) AS bounced,
-       (SELECT count(*) FROM today WHERE outcome = 'sent') + (SELECT count(*) FROM bounce WHERE apart) AS sends
+       (SELECT count(*) FROM day WHERE outcome = 'sent') + (SELECT count(*) FROM bounce WHERE apart) AS sends
 """
 
 
-def bounces_of_day(account: int, starts: datetime) -> Statement:
-    """Return the statement for how many messages an account has sent since its day began, and how many bounced:
-    `sends`, `bounced`."""
-    return BOUNCES_OF_DAY, {"account": account, "starts": starts, "actions": list(Action.values)}
+def bounces_of_day(account: int, starts: datetime, ends: datetime | None = None) -> Statement:
+    """Return the statement for how many messages an account has sent on a day, by default since it began, and how many
+    of them bounced: `sends`, `bounced`."""
+    day = {"starts": starts, "ends": ends or FAR_AHEAD}
+    return BOUNCES_OF_DAY, {"account": account, "actions": list(Action.values)} | day
 
 
 # The newest outcomes of each recipient with this address, each by one look into the index of recipient and run.

@@ -47,6 +47,8 @@ class Script:
     banner: str | None = None
     quit: str | None = None
     password: str = "open sesame"
+    # Offers RFC 3461: a message may have an id of its envelope.
+    dsn: bool = False
     # Once: a fault that is over after it struck once.
     once: bool = False
 
@@ -92,6 +94,12 @@ class ScriptedSMTP(SMTP):
             transport.write(f"{fault}\r\n".encode())
         transport.close()
 
+    async def smtp_MAIL(self, arg: str) -> None:
+        """aiosmtpd does not know RFC 3461: take its parameter out."""
+        words = (arg or "").split(" ")
+        self.event_handler.envelope_ids += [word for word in words if word.startswith("ENVID=")]
+        await super().smtp_MAIL(" ".join(word for word in words if not word.startswith("ENVID=")))
+
     async def smtp_DATA(self, arg: str) -> None:
         fault = self.script.take("data")
         if fault == DROP:
@@ -120,6 +128,7 @@ class Handler:
         self.sessions: set[Any] = set()
         self.commands: list[str] = []
         self.options: list[list[str]] = []
+        self.envelope_ids: list[str] = []
 
     async def handle_EHLO(
         self, server: SMTP, session: Session, envelope: Envelope, hostname: str, responses: list[str]
@@ -127,6 +136,8 @@ class Handler:
         session.host_name = hostname
         self.sessions.add(session.peer)
         fault = self.script.take("ehlo")
+        if self.script.dsn:
+            responses = [*responses[:-1], "250-DSN", responses[-1]]
         return [fault] if fault else responses
 
     async def handle_MAIL(

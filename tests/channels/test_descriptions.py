@@ -154,6 +154,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "helo": "host, advanced",
             "idle_seconds": "number 0 to 86400, else 60.0, advanced",
             "messages_per_connection": "whole number 0 to 1000000, else 100, advanced",
+            "return_path": "mail address, advanced",
         },
     ),
     "unipile": (

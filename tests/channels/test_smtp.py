@@ -28,7 +28,7 @@ from accounts.channels.base import (
 )
 from accounts.channels.refusals import Stage, refusal
 from accounts.channels.smtp.channel import SmtpSettings
-from accounts.channels.smtp.transport import SmtpTransport
+from accounts.channels.smtp.transport import SmtpTransport, return_path
 from fanout.engine.dispatcher import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 from tests.channels.mail_server import DROP, HANG, SMTP_SINK, ScriptedServer, Sink, certificate, free_port, server_tls
@@ -314,6 +314,31 @@ def test_a_daily_limit_is_asked_about_once_an_hour() -> None:
     assert refusal(550, "5.4.5 Daily user sending limit exceeded", Stage.DATA).retry_after == 3600
     assert refusal(550, "5.1.90 Daily limit reached", Stage.DATA).retry_after == 3600
     assert refusal(450, "4.7.1 Too many messages", Stage.DATA).retry_after is None
+
+
+# -- bounces that are recognised ----------------------------------------------------------------------------
+
+
+def test_each_message_has_a_return_path_of_its_own(server: ScriptedServer) -> None:
+    assert isinstance(send_to(account(server.port, return_path="bounces@example.com")), Sent)
+    assert isinstance(send_to(account(server.port)), Sent)
+
+    assert [mail.sender for mail in server.mails] == ["bounces+m-1@example.com", "mailer@example.com"]
+    assert [mail.message["From"] for mail in server.mails] == ["mailer@example.com"] * 2
+
+
+def test_a_return_path_is_never_too_long() -> None:
+    assert return_path("b@example.com", "x" * 62) == f"b+{'x' * 62}@example.com"
+    assert return_path("b@example.com", "x" * 63) == "b@example.com"
+    assert return_path("", "m-1") == ""
+
+
+@pytest.mark.parametrize("dsn", [True, False])
+def test_the_envelope_has_our_id_where_the_server_takes_one(server: ScriptedServer, dsn: bool) -> None:
+    server.script.dsn = dsn
+    assert isinstance(send_to(account(server.port)), Sent)
+
+    assert server.book.envelope_ids == (["ENVID=m-1"] if dsn else [])
 
 
 # -- the edge of what was sent ----------------------------------------------------------------------------

@@ -476,6 +476,7 @@ def test_the_usual_port(security: str, port: int) -> None:
         timeout=11.0,
         idle_seconds=60.0,
         messages_per_connection=100,
+        return_path="",
     )
 
 

@@ -38,7 +38,6 @@ from fanout.rules.message_ids import Named, message_id
 from reminders.models import Suppression
 from tests.engine.stage import Stage, fresh
 from tests.factories import (
-    ActivityFactory,
     RecipientFactory,
     RunFactory,
     RunTargetFactory,
@@ -520,18 +519,33 @@ def test_refusals_and_reports_count_together(stage: Stage) -> None:
     assert account.status_reason == "bounce rate 7%: 4 of 60 messages came back"
 
 
-def test_a_bounce_counts_on_the_day_it_came(stage: Stage) -> None:
-    account, run = delivered(stage, 60)
+def test_a_bounce_counts_on_the_day_of_its_send(stage: Stage) -> None:
+    """Twenty of five hundred are no reason, although nothing was sent on the day on which they are reported."""
+    account, run = delivered(stage, 25)
+    at = run.targets.all()[0].claimed_at
+    assert at is not None
     tomorrow = stage.now + timedelta(days=1)
+    Activity.objects.bulk_create(
+        Activity(account=account, action="message", outcome="sent", at=at, part=0) for _ in range(475)
+    )
 
-    bounce(run.targets.all()[:19], tomorrow)
+    bounce(run.targets.all()[:20], tomorrow)
     account.refresh_from_db()
-    assert account.status == "active"  # nineteen messages are no sample
-    ActivityFactory.create(account=account, at=tomorrow)
-    bounce(run.targets.all()[19:20], tomorrow)
+    assert account.status == "active"
+
+
+def test_too_many_of_yesterday_pause_the_account_today(stage: Stage) -> None:
+    account, run = delivered(stage, 40)
+    tomorrow = stage.now + timedelta(days=1)
+    # A day that is going well does not outweigh it.
+    Activity.objects.bulk_create(
+        Activity(account=account, action="message", outcome="sent", at=tomorrow, part=0) for _ in range(100)
+    )
+
+    bounce(run.targets.all()[:3], tomorrow)
 
     account.refresh_from_db()
-    assert account.status_reason == "bounce rate 95%: 20 of 21 messages came back"
+    assert account.status_reason == "bounce rate 8%: 3 of 40 messages came back"
 
 
 def test_what_an_operator_has_seen_does_not_pause_it_again(stage: Stage) -> None:

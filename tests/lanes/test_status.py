@@ -168,6 +168,14 @@ def run() -> Run:
     return made
 
 
+def test_a_day_ends(run: Run) -> None:
+    ActivityFactory.create(account=run.account, at=NOON)
+    (row,) = execute(*lane_status.bounces_of_day(run.account_id, MIDNIGHT, NOON))
+    assert row["sends"] == 0
+    (row,) = execute(*lane_status.bounces_of_day(run.account_id, MIDNIGHT, NOON + SECOND))
+    assert row["sends"] == 1
+
+
 def day_of(run: Run) -> tuple[int, int]:
     (row,) = execute(*lane_status.bounces_of_day(run.account_id, MIDNIGHT))
     return row["sends"], row["bounced"]
@@ -207,7 +215,8 @@ def test_messages_sent_before_the_account_was_activated_do_not_count(run: Run, a
         case("auth", {}, (0, 0), id="the-accounts-own-trouble"),
         case("hard_bounce", {"parts_sent": 0}, (1, 1), id="refused-at-once"),
         case("hard_bounce", {"claimed_at": MIDNIGHT}, (0, 1), id="sent-since-midnight"),
-        case("hard_bounce", {"claimed_at": MIDNIGHT - SECOND}, (1, 1), id="sent-yesterday"),
+        case("hard_bounce", {"claimed_at": MIDNIGHT - SECOND}, (0, 0), id="sent-yesterday"),
+        case("sender_rejected", {"parts_sent": 0}, (1, 1), id="the-sender-refused"),
         case("hard_bounce", {"claimed_at": None, "parts_sent": 0}, (1, 1), id="never-claimed"),
     ],
 )

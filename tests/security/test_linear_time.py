@@ -37,7 +37,7 @@ from config.admin_site import MOST_SEARCHED
 from fanout.admin.recipient_admin import as_in_addresses
 from fanout.admin.reminder_draft import PART_KIND as PART_OF_DRAFT
 from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
-from fanout.inbound import complaints, mails, notices, replies, webhooks
+from fanout.inbound import complaints, mails, notices, origins, replies, webhooks
 from fanout.ops import exports
 from fanout.rules import message_ids
 from reminders import imports, placeholders, schedule, suppressions, tables
@@ -268,6 +268,14 @@ READERS: dict[str, Reader] = {
         "Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: message/feedback-report\n\n"
         "Feedback-Type: abuse\nOriginal-Rcpt-To: ",
     ),
+    "origin of a report": in_mail(
+        origins.origin_of,
+        "Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: text/rfc822-headers\n\nReceived: ",
+    ),
+    "dates of a report": in_mail(
+        origins.origin_of,
+        "Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: text/rfc822-headers\n\nDate: ",
+    ),
     "queued as": QUEUED_AS.search,
     "answer of Gmail": lambda text: (gmail.RETRY_TIME.search(text), gmail.RECIPIENT_WORDS.search(text)),
     "answer of WAHA": waha.certain_kind,
@@ -326,6 +334,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
         "date of a reply",
     ),
     "fanout/inbound/notices.py": ("bounce", "notice of a server", "failed recipients"),
+    "fanout/inbound/origins.py": ("origin of a report", "dates of a report"),
     "fanout/inbound/replies.py": ("opt-out",),
     "fanout/inbound/webhooks.py": ("address of a webhook",),
     "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",

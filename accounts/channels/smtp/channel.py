@@ -112,6 +112,14 @@ CHANNEL = replace(
         Field(name="password", label="Password", secret=True),
         *MAIL.fields,
         Field(
+            name="return_path",
+            label="Return path",
+            kind=FieldKind.MAILBOX,
+            advanced=True,
+            help="Where bounces go, with the message's id behind a plus sign (bounces+…@example.com), so that each is "
+            "recognised. Needs a mailbox that takes such addresses. Empty: to the sender.",
+        ),
+        Field(
             name="verify",
             label="Verify the certificate",
             kind=FieldKind.YES_NO,
@@ -173,6 +181,7 @@ class SmtpSettings:
     timeout: float
     idle_seconds: float
     messages_per_connection: int
+    return_path: str
 
     @classmethod
     def of(cls, account: AccountConfig) -> SmtpSettings:
@@ -194,6 +203,7 @@ class SmtpSettings:
             timeout=min(values["timeout"], LONGEST_TIMEOUT),
             idle_seconds=values["idle_seconds"],
             messages_per_connection=values["messages_per_connection"],
+            return_path=values["return_path"] or "",
         )
 
 

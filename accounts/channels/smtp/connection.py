@@ -42,6 +42,8 @@ class OutgoingMail:
     dot_left: bool = False
     deadline: float = 0.0
     reserve: float = 0.0
+    #: Our id for the message. A server that knows RFC 3461 names it in its reports.
+    message_id: str = ""
 
     @property
     def size(self) -> int:
@@ -202,6 +204,8 @@ class Connection:
             command.append(self._utf8())
         if mail.encoded.eight_bit and self.smtp.supports_extension("8bitmime"):
             command.append(b"BODY=8BITMIME")
+        if mail.message_id and self.smtp.supports_extension("dsn"):
+            command.append(b"ENVID=%b" % mail.message_id.encode())
         self.dirty = True
         try:
             code, text = await self.smtp.execute_command(*command)

@@ -12,6 +12,7 @@ from accounts.channels.smtp.connection import Connection, OutgoingMail, Pool
 
 #: With less time left the dot is not written: the answer would come too late and count as unknown.
 TIME_FOR_AN_ANSWER = 0.1  # of the time-out
+LONGEST_LOCAL_PART = 64  # RFC 5321, 4.5.3.1.1
 
 
 class SmtpTransport(Transport):
@@ -40,9 +41,10 @@ class SmtpTransport(Transport):
             raise CheckFailed(Kind.NETWORK, f"no answer from {settings.host} in time") from None
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        mail = OutgoingMail(self.envelope.sender, address)
+        mail = OutgoingMail(self.envelope.sender, address, message_id=message_id)
         try:
             settings = self.pool.settings()
+            mail.sender = return_path(settings.return_path, message_id) or mail.sender
             mail.deadline = time.monotonic() + settings.timeout
             mail.reserve = settings.timeout * TIME_FOR_AN_ANSWER
             # One limit for writing and sending: the lane's own limit would not know whether the dot had left.
@@ -63,3 +65,11 @@ class SmtpTransport(Transport):
 
     async def close(self) -> None:
         await self.pool.close()
+
+
+def return_path(base: str, message_id: str) -> str:
+    """Return the envelope sender of one message (VERP): the local part, a plus sign and the id. Where that is longer
+    than a local part may be, the address as it is."""
+    local, _, domain = base.rpartition("@")
+    extended = f"{local}+{message_id}"
+    return f"{extended}@{domain}" if local and len(extended) <= LONGEST_LOCAL_PART else base
