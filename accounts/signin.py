@@ -17,6 +17,8 @@ from accounts.models import Account
 
 #: Transports end their own calls earlier; this stops one that does not.
 SIGN_IN_SECONDS = 15.0
+#: The inbound worker waits for the answer, and every event with it.
+WORKER_SECONDS = 5.0
 #: Some gateways look every group up.
 LIST_SECONDS = 60.0
 
@@ -68,7 +70,7 @@ async def listed_templates(account: Account) -> list[Template]:
 
 async def number_behind(account: Account, hidden: str) -> str:
     """Return the number behind a hidden WhatsApp id, or "" where the provider does not know it; raises NoAnswer."""
-    return await _ask(account, lambda transport: transport.number_behind(hidden), SIGN_IN_SECONDS)
+    return await _ask(account, lambda transport: transport.number_behind(hidden), WORKER_SECONDS)
 
 
 async def _ask(account: Account, question: Callable[[Transport], Awaitable[T]], seconds: float) -> T:

@@ -68,6 +68,8 @@ class Sent:
     """The provider took the message."""
 
     provider_id: str = ""
+    #: The person as the provider calls them ("+553187654321", "382…@lid"), where that is not the address written to.
+    known_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

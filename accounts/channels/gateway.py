@@ -6,6 +6,7 @@ import abc
 import asyncio
 import base64
 import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -20,6 +21,7 @@ from accounts.channels.base import (
     Outcome,
     Part,
     Refused,
+    Sent,
     Transport,
     UploadFailed,
 )
@@ -35,6 +37,7 @@ from accounts.channels.http import (
     went_stale,
     words_of,
 )
+from accounts.channels.paired import is_group
 from accounts.channels.settings import BadSetting
 
 JSON = "application/json"
@@ -93,11 +96,21 @@ class Gateway(Transport):
             async with asyncio.timeout(self.timeout):
                 request = await self.message(address, part, message_id)
                 sending.content = request.content
-                return self.outcome_of(await self._deliver(request, sending, message_id), part)
+                answer = await self._deliver(request, sending, message_id)
+                return self._named(self.outcome_of(answer, part), address, answer)
         except Refused as error:
             return error.reason
         except FAILURES as error:
             return lost(sending.body, error)
+
+    def known_as(self, address: str, answer: Answer) -> str:
+        """Return the id that the provider used for the person, in the stored spelling; "" where it does not say."""
+        return ""
+
+    def _named(self, outcome: Outcome, address: str, answer: Answer) -> Outcome:
+        known = self.known_as(address, answer) if isinstance(outcome, Sent) else ""
+        other = known and known != address and not is_group(address)
+        return replace(outcome, known_as=known) if isinstance(outcome, Sent) and other else outcome
 
     async def _deliver(self, request: Call, sending: Sending, message_id: str) -> Answer:
         headers = {"Content-Type": request.mime, MESSAGE_ID_HEADER: message_id}

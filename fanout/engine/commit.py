@@ -77,6 +77,8 @@ class Result:
     retry_at: datetime | None = None
     latency_ms: int | None = None
     provider_id: str = ""
+    # The person as the provider calls them, where that is not the address.
+    known_as: str = ""
     kind: str = ""
     error: str = ""
     suppress: str = ""  # the address
@@ -229,6 +231,9 @@ def calls_of(commit: Commit) -> list[Call]:
         chats = [(result.target_id,) for result in results if result.begins_chat]
         if chats:
             calls.append(("begin_chats", columns(chats)))
+        known = [(result.target_id, plain(result.known_as, 100)) for result in results if result.known_as]
+        if known:
+            calls.append(("remember_ids", columns(known)))
     if commit.starts:
         calls.append(("start", columns(commit.starts.items())))
     if commit.claims:
@@ -486,6 +491,16 @@ UPDATE fanout_run r
  WHERE r.id = t.id
 """
 
+# How a provider calls the person of a target, where it told. An erased target has no claim.
+REMEMBER_IDS = """
+INSERT INTO fanout_knownid AS k (account_id, known_as, address)
+SELECT DISTINCT ON (t.account_id, n.known_as) t.account_id, n.known_as, t.address
+  FROM unnest(%s::bigint[], %s::text[]) AS n(id, known_as) JOIN fanout_runtarget t ON t.id = n.id
+ WHERE t.claim_epoch > 0
+ ORDER BY t.account_id, n.known_as
+ON CONFLICT (account_id, known_as) DO UPDATE SET address = excluded.address WHERE k.address <> excluded.address
+"""
+
 # Prepared on every connection that claims.
 HOT = {
     "lock_runs": LOCK_RUNS,
@@ -493,6 +508,7 @@ HOT = {
     "record": RECORD,
     "suppress": SUPPRESS_ALL,
     "begin_chats": BEGIN_CHATS,
+    "remember_ids": REMEMBER_IDS,
     "lock_people": LOCK_PEOPLE,
     "record_follow_ups": RECORD_FOLLOW_UPS,
     "start": START,

@@ -472,6 +472,7 @@ def result_of(
         retry_at=next_part_at or verdict.retry_at,
         latency_ms=int(latency * 1000) if sent else None,
         provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
+        known_as=outcome.known_as if isinstance(outcome, Sent) else "",
         kind=verdict.kind,
         error=verdict.error,
         suppress=target.address if verdict.suppress else "",

@@ -16,6 +16,7 @@ from django.db.models import Q
 
 from accounts.addresses import spellings_of
 from fanout.database import Row, execute
+from fanout.inbound import known_ids
 from fanout.inbound.events import LOOK_AGAIN
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
@@ -156,7 +157,8 @@ def _unconfirmed_in_chats(events: Sequence[InboundEvent]) -> dict[int, Row]:
     asked = [one for same in by_chat.values() for one in same if len(set(_all(same, "provider_id"))) == 1]
     if not asked:
         return {}
-    in_chats = [(event, chat) for event in asked for chat in spellings_of(event.group or event.address)]
+    told = known_ids.known_addresses([(event.account_id, event.address) for event in asked if event.address])
+    in_chats = [(event, chat) for event in asked for chat in _chats_of(event, told)]
     asked = [event for event, _ in in_chats]
     facts = {"event": _all(asked, "pk"), "account": _all(asked, "account_id"), "at": _all(asked, "happened_at")}
     chats = {"chat": [chat for _, chat in in_chats], "provider_id": _all(asked, "provider_id")}
@@ -164,6 +166,12 @@ def _unconfirmed_in_chats(events: Sequence[InboundEvent]) -> dict[int, Row]:
         row["event"]: row
         for row in execute(UNCONFIRMED_IN_CHAT, facts | chats | {"longest": LONGEST_UNCONFIRMED, "kept": KEPT})
     }
+
+
+def _chats_of(event: InboundEvent, told: Mapping[tuple[int, str], str]) -> set[str]:
+    """Return the stored addresses that the event's chat can mean: as the provider told them, or by the rules."""
+    known = told.get((event.account_id, event.address))
+    return {*spellings_of(event.group or event.address), *([known] if known else [])}
 
 
 def _all(events: Iterable[InboundEvent], name: str) -> list[Any]:

@@ -13,7 +13,9 @@ from django.conf import settings
 from django.template.defaultfilters import pluralize
 
 from accounts.addresses import GROUP_KINDS, spellings_of, sql_list
+from accounts.channels.paired import is_hidden
 from fanout.database import Row, carry_out, execute
+from fanout.inbound import known_ids
 from fanout.inbound.events import WHOLE_SECOND
 from fanout.lanes.chats import heard_from
 from fanout.models import InboundEvent
@@ -249,11 +251,20 @@ SELECT s.address FROM unnest(%(spellings)s::text[]) WITH ORDINALITY AS s(address
 
 
 def use_stored_spelling(event: InboundEvent) -> None:
-    """Change the event's address to the spelling in which lists have the person, where it is another one."""
-    if len(spellings := spellings_of(event.address)) > 1:
+    """Change the event's address to the spelling in which lists have the person, where it is another one.
+
+    What the provider told goes first: which spelling it uses for a number cannot be computed.
+    """
+    hidden = event.detail.get("jid")
+    if told := known_ids.known_address(event.account_id, event.address):
+        event.address = told
+        event.save(update_fields=["address"])
+    elif len(spellings := spellings_of(event.address)) > 1:
         for row in execute(STORED_AS, {"spellings": list(spellings), "account": event.account_id}):
             event.address = row["address"]
             event.save(update_fields=["address"])
+    if is_hidden(hidden) and event.address:
+        known_ids.remember(event.account_id, str(hidden), event.address)
 
 
 WITH_ADDRESS = f"""

@@ -18,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 
 from fanout.database import Row, execute
-from fanout.inbound import bounces, receipts, replies, sessions
+from fanout.inbound import bounces, known_ids, receipts, replies, sessions
 from fanout.inbound.events import NotYet, look_again
 from fanout.models import InboundEvent
 
@@ -134,7 +134,10 @@ def work_on(pk: int, now: datetime) -> bool:
     if begun[0]["attempts"] > MOST_ATTEMPTS:
         return _put_off(pk, MOST_ATTEMPTS, f"its worker ended {MOST_ATTEMPTS} times while it worked on this", now)
     try:
+        known_ids.name_sender(pk, now)
         _do(pk, now)
+    except known_ids.NotTold as problem:
+        return _put_off(pk, begun[0]["attempts"], str(problem), now)
     except Exception as error:
         log.exception("an event could not be worked on", extra={"event": pk})
         return _put_off(pk, begun[0]["attempts"], f"{type(error).__name__}: {error}", now)

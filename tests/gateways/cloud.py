@@ -19,7 +19,7 @@ from aiohttp import web
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line
 from tests.gateways.captures.cloud import TEMPLATES
-from tests.gateways.server import Dialect, Hooked, Malformed
+from tests.gateways.server import Dialect, Hooked, Malformed, whatsapp_id
 
 GROUP_ID = "Y2FwaV9ncm91cDoxNzA1NTU1MDEzOToxMjAzNjM0MDQ2OTQyMzM4MjAZD"
 
@@ -93,12 +93,12 @@ class Cloud(Dialect):
         return Answer(200, {"data": {"groups": groups}, "paging": paging})
 
     def accepted(self, provider_id: str, to: str) -> Answer:
-        contacts = [{"input": to, "wa_id": to.removeprefix("+")}]
+        contacts = [{"input": to, "wa_id": whatsapp_id(to)}]
         return Answer(200, {"contacts": contacts, "messages": [{"id": provider_id, "message_status": "accepted"}]})
 
     def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
         """Besides replies: "reaction", "failed 131049" (any code), and the preferences "stop" and "resume"."""
-        number, at = line["to"].removeprefix("+"), str(int(self.provider.now()))
+        number, at = whatsapp_id(line["to"]), str(int(self.provider.now()))
         said = {"from": number, "id": f"wamid.{hidden}.{line['provider_id']}", "timestamp": at}
         said["context"] = {"id": line["provider_id"]}
         field, value = "messages", {}

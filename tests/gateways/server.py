@@ -35,6 +35,8 @@ from accounts.channels.sandbox.server import (
 )
 
 PART = re.compile(r"crier-\d+-(\d+)")
+#: Ids of older numbers in Brazil lack the digit that was added to all of them later.
+NINTH_DIGIT, OLD_ID = re.compile(r"(55[1-9][0-9])9([0-9]{8})(?![0-9])"), r"\1\2"
 GROUPS = [{"id": f"12036300000000{n:04d}@g.us", "name": f"Group {n}", "size": 10 + n} for n in range(1, 8)]
 
 
@@ -64,6 +66,11 @@ def hidden_id(number: str) -> str:
 def number_behind(hidden: str) -> str:
     """The digits of the number of the person with this hidden id."""
     return str(int(hidden.partition("@")[0]) - 10**14)
+
+
+def whatsapp_id(number: str) -> str:
+    """The digits of the WhatsApp id of a number. Older Brazilian ids lack the ninth digit."""
+    return NINTH_DIGIT.sub(OLD_ID, number.removeprefix("+"))
 
 
 class Dialect(App, abc.ABC):

@@ -25,7 +25,7 @@ PEOPLE = (LIMITED, REACTING, STOPPING, RESUMING)
 def test_a_limit_a_reaction_and_preferences(tmp_path: Path) -> None:
     credentials = {"access_token": "k", "app_secret": SECRET}
     with GatewayServer(tmp_path, "cloud") as gateway, listening() as site:
-        config = {"url": gateway.url, "phone_number_id": "10200"}
+        config = {"url": gateway.url, "phone_number_id": "10200", "template": "news"}
         run = make_run("cloud", config, credentials, [("person", number) for number in PEOPLE], "message")
         account = Account.objects.get()
         gateway.set_hook("10200", f"{site}/hooks/cloud/{account.hook_token}", SECRET)

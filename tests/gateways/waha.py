@@ -16,7 +16,16 @@ from aiohttp import web
 
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line
-from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id, number_behind
+from tests.gateways.server import (
+    GROUPS,
+    NINTH_DIGIT,
+    Dialect,
+    Hooked,
+    Malformed,
+    hidden_id,
+    number_behind,
+    whatsapp_id,
+)
 
 KINDS = {
     "/api/sendText": "text",
@@ -26,8 +35,6 @@ KINDS = {
     "/api/sendFile": "document",
 }
 EXCEPTION = '{"statusCode":500,"exception":{"message":"%s","code":2},"request":{"body":"echo"},"version":{}}'
-#: Ids of older numbers in Brazil lack the digit that was added to all of them later.
-NINTH_DIGIT, OLD_ID = re.compile(r"(55[1-9][0-9])9([0-9]{8})(?![0-9])"), r"\1\2"
 NUMBER = "{}@s.whatsapp.net"
 LID = re.compile(r"/api/[^/]+/lids/([0-9]+@lid)")
 
@@ -54,7 +61,7 @@ class Waha(Dialect):
             return Answer(200, {"version": "2026.7.1", "engine": "GOWS", "tier": "PLUS", "browser": None})
         if path == "/api/contacts/check-exists":
             number = request.query["phone"]
-            return Answer(200, {"numberExists": True, "chatId": f"{NINTH_DIGIT.sub(OLD_ID, number)}@c.us"})
+            return Answer(200, {"numberExists": True, "chatId": f"{whatsapp_id(number)}@c.us"})
         if hidden := LID.fullmatch(path):
             return Answer(200, {"lid": hidden[1], "pn": f"{number_behind(hidden[1])}@c.us"})
         if path == "/api/contacts/all":

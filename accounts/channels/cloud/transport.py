@@ -29,6 +29,7 @@ from accounts.channels.base import (
 from accounts.channels.cloud.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call, content_of
 from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
+from accounts.channels.paired import address_of
 from accounts.channels.templates import (
     WINDOW_CLOSED,
     Template,
@@ -121,6 +122,10 @@ class CloudTransport(Gateway):
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
+
+    def known_as(self, address: str, answer: Answer) -> str:
+        contacts = answer.body.get("contacts")
+        return address_of(dig(contacts[0], "wa_id")) if isinstance(contacts, list) and contacts else ""
 
     def refusal(self, answer: Answer) -> NotSent:
         return refusal(answer)

@@ -18,7 +18,7 @@ from accounts.channels.base import CheckFailed, Group, Kind, Media, NotSent, Out
 from accounts.channels.evolution.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.paired import address_of, chat_id, version_warning
+from accounts.channels.paired import address_of, chat_id, is_hidden, version_warning
 
 #: The versions whose answers are in tests/gateways/captures/evolution.py.
 TESTED = "2.3"
@@ -84,6 +84,11 @@ class EvolutionTransport(Gateway):
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer, part.media is not None)
+
+    def known_as(self, address: str, answer: Answer) -> str:
+        """Return the chat that it went to: Evolution spells Brazilian, Argentine and Mexican numbers in its own way."""
+        chat = as_text(dig(answer.body, "key", "remoteJid"))
+        return chat if is_hidden(chat) else address_of(chat)
 
     def refusal(self, answer: Answer) -> NotSent:
         return refusal(answer)

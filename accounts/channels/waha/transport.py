@@ -216,6 +216,11 @@ class WahaTransport(Gateway):
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
 
+    def known_as(self, address: str, answer: Answer) -> str:
+        """Return the id from `check-exists`, which the message went to."""
+        chat = self._chats.get(address, "")
+        return chat if is_hidden(chat) else address_of(chat)
+
     def refusal(self, answer: Answer) -> NotSent:
         return refusal(answer)
 

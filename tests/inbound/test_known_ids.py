@@ -1,0 +1,180 @@
+"""People as providers call them: remembered per account, matched first, and asked for where an id hides the number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from accounts.channels.base import Kind
+from accounts.models import Account
+from accounts.signin import NoAnswer
+from fanout.inbound import known_ids, worker
+from fanout.models import InboundEvent, KnownId
+from fanout.runs.people import erase
+from reminders.models import Recipient, Suppression
+from tests.engine.stage import MONDAY
+from tests.factories import AccountFactory
+from tests.inbound.people import person, stored
+
+#: An id that no rule leads to the number: only the provider can tell.
+LISTED, ID = "+4915112345678", "+4915199999999"
+HIDDEN = "382111222333444@lid"
+LATER = MONDAY + timedelta(hours=1)
+
+
+class Gateway:
+    """Stands for the gateway's answers about hidden ids, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, str] = {}
+        self.down = False
+        self.asked: list[str] = []
+
+    async def number_behind(self, account: Account, hidden: str) -> str:
+        self.asked.append(hidden)
+        if self.down:
+            raise NoAnswer("no answer within 5 s", Kind.NETWORK)
+        return self.numbers.get(hidden, "")
+
+
+@pytest.fixture
+def account(transactional_db: None) -> Account:
+    return AccountFactory.create()
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
+    standing_in = Gateway()
+
+    async def ask(account: Account, hidden: str) -> str:
+        # The network is never asked inside a transaction.
+        assert not connection.in_atomic_block
+        return await standing_in.number_behind(account, hidden)
+
+    monkeypatch.setattr(known_ids, "number_behind", ask)
+    known_ids._silent_until.clear()
+    yield standing_in
+    known_ids._silent_until.clear()
+
+
+def hear(**after: float) -> None:
+    while worker.step(LATER + timedelta(**after)):
+        pass
+
+
+def status_of(recipient: Recipient) -> str:
+    recipient.refresh_from_db()
+    return str(recipient.status)
+
+
+def test_the_id_that_the_provider_told_goes_first(account: Account, gateway: Gateway) -> None:
+    whom, other = person(account.owner, address=LISTED), person(account.owner, 1, address=ID)
+    known_ids.remember(account.pk, ID, LISTED)
+
+    stored(account, 0, LATER, "STOP", address=ID)
+    hear()
+
+    assert (status_of(whom), status_of(other)) == ("opted_out", "active")
+    assert InboundEvent.objects.get().address == LISTED
+
+
+def test_it_holds_for_that_account_only(account: Account, gateway: Gateway) -> None:
+    whom = person(account.owner, address=LISTED)
+    known_ids.remember(AccountFactory.create().pk, ID, LISTED)
+
+    stored(account, 0, LATER, "STOP", address=ID)
+    hear()
+
+    assert status_of(whom) == "active"
+
+
+def test_a_number_beside_a_hidden_id_is_remembered(account: Account, gateway: Gateway) -> None:
+    whom = person(account.owner, address=LISTED)
+    stored(account, 0, LATER, "Hello", address=LISTED, detail={"jid": "382111222333444:7@lid"})
+    hear()
+    assert KnownId.objects.get().known_as == HIDDEN
+
+    stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
+    hear()
+
+    assert status_of(whom) == "opted_out"
+    assert gateway.asked == []
+
+
+def test_the_gateway_is_asked_who_hides_behind_an_id_once(account: Account, gateway: Gateway) -> None:
+    whom = person(account.owner, address=LISTED)
+    gateway.numbers[HIDDEN] = LISTED
+    for text in ("Hello", "STOP"):
+        stored(account, 0, LATER, text, address="", detail={"jid": HIDDEN})
+    hear()
+
+    assert status_of(whom) == "opted_out"
+    assert gateway.asked == [HIDDEN]
+    assert Suppression.objects.get().address == LISTED
+
+
+def test_a_person_whom_the_gateway_does_not_know_stays_unknown(account: Account, gateway: Gateway) -> None:
+    stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
+    hear()
+
+    event = InboundEvent.objects.get()
+    assert (event.state, event.effect) == ("done", "nothing: it names no person")
+
+
+def test_a_gateway_that_does_not_answer_is_asked_again_and_holds_up_only_once(
+    account: Account, gateway: Gateway
+) -> None:
+    whom = person(account.owner, address=LISTED)
+    gateway.numbers[HIDDEN], gateway.down = LISTED, True
+    for _ in range(3):
+        stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
+    hear()
+    assert len(gateway.asked) == 1
+    assert set(InboundEvent.objects.values_list("state", flat=True)) == {"new"}
+    assert status_of(whom) == "active"
+
+    gateway.down = False
+    known_ids._silent_until.clear()
+    hear(seconds=6)
+
+    assert status_of(whom) == "opted_out"
+    assert set(InboundEvent.objects.values_list("state", flat=True)) == {"done"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"group": "120363025246125486@g.us", "detail": {"jid": HIDDEN}},
+        {"detail": {"jid": "4917612345678@c.us"}},
+        {"detail": {}},
+    ],
+    ids=["in-a-group", "not-hidden", "no-id"],
+)
+def test_nothing_is_asked_where_nothing_is_hidden(account: Account, gateway: Gateway, fields: dict[str, Any]) -> None:
+    stored(account, 0, LATER, "STOP", address="", **fields)
+    hear()
+
+    assert gateway.asked == []
+
+
+def test_a_copy_with_the_number_is_enough(account: Account, gateway: Gateway) -> None:
+    named = stored(account, 0, LATER, "Hello", address=LISTED, detail={"jid": HIDDEN})
+    KnownId.objects.all().delete()
+    copy = stored(account, 0, LATER, "Hello", address="", detail={"jid": HIDDEN})
+    InboundEvent.objects.filter(pk=copy.pk).update(key=f"{named.key}:nobody")
+    hear()
+
+    assert gateway.asked == []
+
+
+def test_an_erased_person_is_forgotten(account: Account, gateway: Gateway) -> None:
+    person(account.owner, address=LISTED)
+    known_ids.remember(account.pk, HIDDEN, LISTED)
+
+    erase(LISTED, None, LATER)
+
+    assert not KnownId.objects.exists()
