@@ -342,10 +342,10 @@ def client_address(request: HttpRequest) -> str:
 
 
 @lru_cache(maxsize=8)
-def _warn_of_proxy(address: str) -> None:
+def _warn_of_proxy(proxy: str) -> None:
     """Log once for each of a few addresses: a proxy is not believed, so all its visitors share one lockout."""
-    if ip_address(address).is_private:
-        log.warning("X-Forwarded-For of %s is not believed: if this is your proxy, name it in TRUSTED_PROXIES", address)
+    if ip_address(proxy).is_private:
+        log.warning("X-Forwarded-For of %s is not believed: if this is your proxy, name it in TRUSTED_PROXIES", proxy)
 
 
 def address_behind_proxies(address: str, forwarded_for: str) -> str:

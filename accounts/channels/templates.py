@@ -14,13 +14,12 @@ import enum
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from accounts.channels.cloud.channel import FREE_FOR
 from accounts.channels.http import as_text, dig
 
-#: For so long after a person's message an account may write freely to them; afterwards only a template reaches them.
-WINDOW = timedelta(hours=24)
 WINDOW_CLOSED = (
     "This person has not written to the account within 24 hours: only a template reaches them, and this part has none."
 )
@@ -257,7 +256,7 @@ class Way(enum.Enum):
 
 def way_to(heard_at: datetime | None, has_template: bool, now: datetime) -> Way:
     """Return how a part may reach a person who last wrote to the account at `heard_at`; None: never."""
-    if heard_at is not None and now - heard_at < WINDOW:
+    if heard_at is not None and now - heard_at < FREE_FOR:
         return Way.FREE
     return Way.TEMPLATE if has_template else Way.NONE
 

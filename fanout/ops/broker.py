@@ -79,6 +79,7 @@ ALLOWED = frozenset(
         "fanout.ops.tasks.minute",
         "fanout.ops.tasks.notifications",
         "fanout.ops.tasks.prepare_runs",
+        "fanout.ops.tasks.templates",
         "fanout.ops.heartbeat.pong",
     }
 )

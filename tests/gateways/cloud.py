@@ -99,7 +99,7 @@ class Cloud(Dialect):
     def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
         """Besides replies: "reaction", "failed 131049" (any code), and the preferences "stop" and "resume"."""
         number, at = whatsapp_id(line["to"]), str(int(self.provider.now()))
-        said = {"from": number, "id": f"wamid.{hidden}.{line['provider_id']}", "timestamp": at}
+        said: dict[str, Any] = {"from": number, "id": f"wamid.{hidden}.{line['provider_id']}", "timestamp": at}
         said["context"] = {"id": line["provider_id"]}
         field, value = "messages", {}
         if hidden.startswith("failed "):

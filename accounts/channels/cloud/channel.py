@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
 from accounts.channels.settings import Field, FieldKind
-from accounts.channels.templates import WINDOW
+
+#: For so long after a person's message an account may write freely to them; afterwards only a template reaches them.
+FREE_FOR = timedelta(hours=24)
 
 CHANNEL = Channel(
     key="cloud",
@@ -25,7 +29,7 @@ CHANNEL = Channel(
     inbound=True,
     lists_groups=True,
     lists_templates=True,
-    free_for=WINDOW,
+    free_for=FREE_FOR,
     own_kind=PERSON,
     fields=(
         Field(
