@@ -97,7 +97,7 @@ class Web:
         self.child.kill_all()
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        return ask(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30), method, path, **options)
+        return ask(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60), method, path, **options)
 
 
 def ask(connection: http.client.HTTPConnection, method: str, path: str, **options: Any) -> Any:

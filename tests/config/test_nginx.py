@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import pytest
@@ -32,41 +32,62 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin")
 SAMPLE = Path(settings.BASE_DIR) / "deploy" / "nginx.conf"
+PATIENCE = 60.0
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx (apt install nginx-light)")
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[Web]:
-    with Web(tmp_path, LOG_FORMAT="json") as started:
+@pytest.fixture(scope="module")
+def started_web(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """One for all tests here: starting it takes seconds."""
+    with Web(tmp_path_factory.mktemp("web"), LOG_FORMAT="json") as started:
         yield started
 
 
-def lines(web: Web) -> list[dict[str, Any]]:
-    """Return what it logged, without uvicorn's first lines, which come before Django's settings."""
-    return [json.loads(line) for line in web.log.read_text().splitlines() if line.startswith("{")]
+class Logged(NamedTuple):
+    """The web server, and how long its log was when the test began."""
+
+    web: Web
+    start: int
+
+    def text(self) -> str:
+        return self.web.log.read_text()[self.start :]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what it logged, without uvicorn's first lines, which come before Django's settings."""
+        return [json.loads(line) for line in self.text().splitlines() if line.startswith("{")]
+
+
+@pytest.fixture
+def web(started_web: Web, transactional_db: None) -> Web:
+    return started_web
+
+
+@pytest.fixture
+def logged(web: Web) -> Logged:
+    return Logged(web, len(web.log.read_text()))
 
 
 @pytest.mark.parametrize("path", ["/" + "a" * 60_000, "/" + "a@" * 30_000, "/" + "1." * 30_000], ids=["a", "a@", "1."])
-def test_no_path_freezes_the_web_server(web, path):
+def test_no_path_freezes_the_web_server(web, logged, path):
     web.ask("GET", "/healthz")
     began = time.monotonic()
     assert web.ask("GET", path).status == 404
     assert web.ask("GET", "/healthz").status == 200
-    assert time.monotonic() - began < 20  # a frozen one answers after minutes
-    logged = [line for line in lines(web) if line["logger"] in ("django.request", "uvicorn.access")]
-    assert any("characters left out" in line["message"] for line in logged)
-    assert all(len(line["message"]) < 13_000 for line in logged)
+    assert time.monotonic() - began < PATIENCE  # a frozen one answers after minutes
+    found = [line for line in logged.lines() if line["logger"] in ("django.request", "uvicorn.access")]
+    assert any("characters left out" in line["message"] for line in found)
+    assert all(len(line["message"]) < 13_000 for line in found)
 
 
-def test_the_access_log_has_neither_addresses_nor_tokens(web):
+def test_the_access_log_has_neither_addresses_nor_tokens(web, logged):
     web.ask("GET", "/admin/reminders/recipient/?q=ann.smith@example.com")
     web.ask("GET", "/x/ann.smith%40example.com")
     web.ask("GET", "/unsubscribe/ImFubkBleGFtcGxlLmNvbSI:1abc:signature")
     web.ask("GET", "/x%0aERROR%20forged")
-    assert wait_until(lambda: "forged" in web.log.read_text(), 5)
-    log = web.log.read_text()
+    assert wait_until(lambda: "forged" in logged.text(), PATIENCE)
+    log = logged.text()
     assert all(secret not in log for secret in ("smith", "q=", "signature", "ImFubkBl"))
-    access = [line["message"] for line in lines(web) if line["logger"] == "uvicorn.access"]
+    access = [line["message"] for line in logged.lines() if line["logger"] == "uvicorn.access"]
     assert any('"GET /admin/reminders/recipient/ HTTP/1.1" 302' in message for message in access)
     assert any("/unsubscribe/***" in message for message in access)
     assert any('"GET /…@example.com HTTP' in message for message in access)
@@ -78,7 +99,7 @@ def test_logs_are_for_one_user_only(web):
 
 
 def test_a_stranger_who_announces_a_large_body_is_refused_before_it_comes(web):
-    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=60)) as connection:
         connection.putrequest("POST", "/admin/login/")
         connection.putheader("Content-Length", str(FOR_ANYBODY + 1))
         connection.putheader("Cookie", "sessionid=made-up")
@@ -86,7 +107,7 @@ def test_a_stranger_who_announces_a_large_body_is_refused_before_it_comes(web):
         assert connection.getresponse().status == 413
 
 
-def test_a_stranger_who_does_not_announce_it_is_cut_off(web):
+def test_a_stranger_who_does_not_announce_it_is_cut_off(web, logged):
     sent: list[int] = []
 
     def chunks() -> Iterator[bytes]:
@@ -99,8 +120,11 @@ def test_a_stranger_who_does_not_announce_it_is_cut_off(web):
         status = web.ask("POST", "/admin/login/", body=chunks()).status
     assert status in (413, None)
     assert web.ask("GET", "/healthz").status == 200
-    refused = [line for line in lines(web) if line["logger"] == "uvicorn.access" and "413" in line["message"]]
-    assert refused
+
+    def refused() -> bool:
+        return any(line["logger"] == "uvicorn.access" and "413" in line["message"] for line in logged.lines())
+
+    assert wait_until(refused, PATIENCE)
 
 
 # --- behind nginx -----------------------------------------------------------------------------------------
@@ -139,7 +163,7 @@ class Proxy:
     def __enter__(self) -> Proxy:
         assert NGINX
         self.process = subprocess.Popen([NGINX, "-c", str(self.conf)])
-        assert wait_until(self._listens, 20)
+        assert wait_until(self._listens, PATIENCE)
         return self
 
     def _listens(self) -> bool:
@@ -153,7 +177,7 @@ class Proxy:
 
     def ask(self, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
         context = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=context)
         options.setdefault("headers", {}).setdefault("Host", "localhost")
         return ask(connection, method, path, **options)
 
@@ -170,13 +194,19 @@ class Proxy:
         return self.ask("POST", "/admin/login/", body=form, headers=sent).status
 
 
-@pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[Proxy]:
-    variables = {"HTTPS": "yes", "METRICS_TOKEN": "open", "CRIER_VAR": str(tmp_path / "var")}
+@pytest.fixture(scope="module")
+def started_proxy(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    place = tmp_path_factory.mktemp("proxy")
+    variables = {"HTTPS": "yes", "METRICS_TOKEN": "open", "CRIER_VAR": str(place / "var")}
     collect = [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"]
     subprocess.run(collect, cwd=settings.BASE_DIR, env=environment() | variables, check=True)
-    with Web(tmp_path, **variables) as web, Proxy(tmp_path, web.port) as started:
+    with Web(place, **variables) as web, Proxy(place, web.port) as started:
         yield started
+
+
+@pytest.fixture
+def proxy(started_proxy: Proxy, transactional_db: None) -> Proxy:
+    return started_proxy
 
 
 @needs_nginx
@@ -195,10 +225,10 @@ def test_metrics_want_their_token_and_pages_https(proxy):
     # No redirect to HTTPS in a circle: X-Forwarded-Proto got through.
     assert proxy.ask("GET", "/admin/login/").status == 200
     proxy.ask("GET", "/unsubscribe/token?q=ann@example.com")
-    assert wait_until(lambda: "/unsubscribe/***" in proxy.access_log.read_text(), 5)
+    assert wait_until(lambda: "/unsubscribe/***" in proxy.access_log.read_text(), PATIENCE)
     proxy.ask("POST", "/hooks/wassenger/half-of-a-secret")
     proxy.ask("GET", "/files/signed-link")
-    assert wait_until(lambda: "/files/***" in proxy.access_log.read_text(), 5)
+    assert wait_until(lambda: "/files/***" in proxy.access_log.read_text(), PATIENCE)
     log = proxy.access_log.read_text()
     assert "/hooks/wassenger/***" in log
     assert all(secret not in log for secret in ("ann@", "half-of", "signed-link"))

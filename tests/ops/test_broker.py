@@ -180,8 +180,8 @@ def _as_django_q2_would(thing: Any) -> str:
     return str(core_signing.dumps(thing, key=Conf.SECRET_KEY, salt=Conf.PREFIX, serializer=Pickle))
 
 
-def _wait(condition: Any, seconds: float = 240.0) -> None:
-    """django-q2 looks at its schedules after thirty seconds."""
+def _wait(condition: Any, seconds: float = 180.0) -> None:
+    """django-q2 looks at its schedules after thirty seconds, once its processes have started."""
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends

@@ -69,6 +69,11 @@ def bridge(process: Process, transactional_db: None, settings: Any) -> Iterator[
     wait_for(others_rest)
 
 
+def logins(bridge: Process, sender: Account) -> int:
+    """Count those of this account: the one of an earlier test may log in late."""
+    return sum(line["account"] == str(sender.pk) for line in bridge.book.lines("login"))
+
+
 def run_of(sender: Account, groups: int) -> Run:
     reminder = ReminderFactory.create(account=sender, owner=sender.owner)
     addresses = [group_address(str(sender.pk), n) for n in range(groups)]
@@ -171,7 +176,7 @@ def test_a_bridge_killed_midway_loses_nothing_and_doubles_nothing(
     assert set(delivered) - by_status["sent"] <= doubted
     # One message at a time, so one was in the air.
     assert len(doubted) <= 1
-    assert len(bridge.book.lines("login")) == 2
+    assert logins(bridge, sender) == 2
     # What had gone out all the same is settled by its receipt, which came after the restart.
     wait_for(lambda: InboundEvent.objects.filter(kind="delivered").count() == GROUPS - len(doubted - set(delivered)))
     hear()
@@ -316,11 +321,7 @@ def test_a_bridge_that_loses_its_locks_ends_its_sessions_and_begins_anew(bridge:
     bridge.pair_all(sender.pk)
     bridge.wait_state(sender.pk, "connected")
 
-    def logins() -> int:
-        """Count those of this account: the one of an earlier test may log in late."""
-        return sum(line["account"] == str(sender.pk) for line in bridge.book.lines("login"))
-
-    assert logins() == 1
+    assert logins(bridge, sender) == 1
 
     with connection.cursor() as cursor:
         cursor.execute(
@@ -329,7 +330,7 @@ def test_a_bridge_that_loses_its_locks_ends_its_sessions_and_begins_anew(bridge:
         )
         assert cursor.fetchone() == (1,)
 
-    wait_for(lambda: logins() == 2)
+    wait_for(lambda: logins(bridge, sender) == 2)
     assert isinstance(send(sender.pk, group_address(str(sender.pk), 0)), Sent)
 
 
