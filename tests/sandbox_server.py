@@ -81,11 +81,11 @@ class SandboxServer:
     def set_script(self, script: dict[str, Any]) -> None:
         self._script = script
         request = Request(f"{self.url}/script", json.dumps(script).encode(), method="PUT")
-        with urlopen(request, timeout=5) as response:
+        with urlopen(request, timeout=60) as response:
             assert response.status == 200
 
     def get(self, path: str) -> Any:
-        with urlopen(f"{self.url}{path}", timeout=5) as response:
+        with urlopen(f"{self.url}{path}", timeout=60) as response:
             return json.load(response)
 
     def _command(self) -> list[str]:

@@ -55,7 +55,7 @@ class BookingServer:
     def start(self) -> None:
         command = [sys.executable, "-m", __name__, str(self.port), str(self.path)]
         self.process = subprocess.Popen(command, cwd=ROOT)
-        wait_until(self._listens, 10)
+        wait_until(self._listens, 60)
 
     def kill(self) -> None:
         if self.process is not None:

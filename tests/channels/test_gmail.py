@@ -82,7 +82,7 @@ class Google:
 
     def __enter__(self) -> Google:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -87,7 +87,7 @@ def server(tmp_path: Any, hook: Hook) -> Iterator[SandboxServer]:
 
 
 def call(server: SandboxServer, method: str, path: str, body: str) -> str:
-    with urlopen(Request(f"{server.url}{path}", body.encode(), method=method), timeout=5) as answer:
+    with urlopen(Request(f"{server.url}{path}", body.encode(), method=method), timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 

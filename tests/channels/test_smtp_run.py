@@ -21,9 +21,9 @@ from tests.channels.booking_server import BookingServer
 from tests.engine.driving import drive
 from tests.engine.stage import whole_day
 
-RECIPIENTS = 2000
+RECIPIENTS = 800
 CONNECTIONS = 10
-KILL_AFTER = 700
+KILL_AFTER = 250
 
 
 @pytest.fixture

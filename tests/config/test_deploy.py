@@ -27,7 +27,7 @@ UNITS = sorted(path.name for path in (DEPLOY / "systemd").glob("*.service"))
 def _verify(unit: Path) -> str:
     """Return systemd's complaints about the unit; empty if there are none."""
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     lines = done.stderr.splitlines()
     return "\n".join(line for line in lines if unit.name.split("@")[0].removesuffix(".service") in line)
 

@@ -41,7 +41,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     known = {"SECRET_KEY": secrets.token_urlsafe(64), "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
     world = bare_environment(**{"DATABASE_URL": settings.DATABASE_URL, **known, **variables})
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=world, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=world, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_every_variable_that_is_read_is_explained():

@@ -67,7 +67,7 @@ def test_simulate_works_before_the_first_up():
     env = bare_environment(CRIER_VAR=str(var))
     command = [sys.executable, "manage.py", "simulate", "--groups", "3", "--json"]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["sent"] == 3
     finally:

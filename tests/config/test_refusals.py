@@ -28,7 +28,7 @@ def said(*words: str, **variables: str) -> tuple[int, list[str]]:
         cwd=ROOT,
         env=environment() | variables,
         text=True,
-        timeout=60,
+        timeout=180,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,

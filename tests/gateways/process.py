@@ -35,7 +35,7 @@ class GatewayServer(SandboxServer):
     def set_hook(self, account: str, url: str, key: str) -> None:
         """Where the gateway reports for the account, and the secret that proves it."""
         hooks = json.dumps({account: {"url": url, "key": key}}).encode()
-        urlopen(Request(f"{self.url}/hooks", hooks, method="PUT"), timeout=5).close()
+        urlopen(Request(f"{self.url}/hooks", hooks, method="PUT"), timeout=60).close()
 
     def answer(self, number: str, text: str, hidden: str = "") -> int:
         """Report that a person answers the last message to this number; returns the webhook's status. `hidden` says how
@@ -54,7 +54,7 @@ class GatewayServer(SandboxServer):
     def _report(self, number: str, **form: str) -> int:
         message = [line for line in self.book().lines() if line.get("to") == number and "provider_id" in line][-1]
         body = urlencode({"message": message["provider_id"], **form}).encode()
-        with urlopen(Request(f"{self.url}/report", body, method="POST"), timeout=30) as response:
+        with urlopen(Request(f"{self.url}/report", body, method="POST"), timeout=60) as response:
             status: int = json.load(response)["status"]
         return status
 

@@ -100,7 +100,7 @@ class ImapServer:
         assert DOVECOT is not None
         command = [DOVECOT, "-F", "-c", str(self.folder / "dovecot.conf")]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(self._listens, 20)
+        wait_until(self._listens, 60)
 
     def _listens(self) -> bool:
         assert self.process is not None

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 REPLIES = int(os.environ.get("MESSAGE_2_REPLIES", "15"))  # the long form: 60
 # The promise is 3 s at the 99th percentile, which `benchmarks.webhooks` measures; here, beside other tests, only that
 # nothing waits for the fan-out, which takes four minutes, nor for the minute's tasks.
-PATIENCE = float(os.environ.get("MESSAGE_2_SECONDS", "20"))
+PATIENCE = float(os.environ.get("MESSAGE_2_SECONDS", "45"))
 KEY = "between the provider and us"
 
 

@@ -106,7 +106,7 @@ class Answers:
         data = json.dumps(body or {}).encode() if method != "GET" else None
         request = Request(f"{self.url}{path}", data, {wire.TOKEN_HEADER: wire.token()}, method=method)
         try:
-            with urlopen(request, timeout=15) as response:
+            with urlopen(request, timeout=PATIENCE) as response:
                 return json.load(response)
         except HTTPError as error:
             return {"status": error.code, **json.load(error)}
@@ -219,7 +219,7 @@ class InThread(Answers):
 
     def __enter__(self) -> Self:
         self.thread.start()
-        assert self.started.wait(10)
+        assert self.started.wait(PATIENCE)
         return self
 
     def __exit__(self, *exc: object) -> None:
