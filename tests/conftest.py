@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -35,6 +36,8 @@ SLOW = (
     "tests/security/test_permission_matrix.py::test_pages",
     "tests/engine/test_simulation",
 )
+ROOT = Path(__file__).resolve().parent.parent
+MARKED = re.compile(r"\bmark\.(browser|processes|slow)\b")
 #: as it was before the first module was imported
 ENVIRONMENT: dict[str, str] = {}
 
@@ -51,6 +54,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=("quick", "rest", "all"), default="all", help="quick: what `make test` runs")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spare the second tier the modules that have none of its tests: importing all takes as long as a dozen tests."""
+    is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if config.option.tier == "rest" and is_module and not has_slow_tests(collection_path) else None
+
+
+def has_slow_tests(module: Path) -> bool:
+    """Read it from the module's text; collecting the first tier proves that it is so."""
+    name = module.relative_to(ROOT).as_posix()
+    return name.startswith(("tests/browser/", *(slow.partition("::")[0] for slow in SLOW))) or bool(
+        MARKED.search(module.read_text())
+    )
+
+
 #: how many tests of each kind the chosen tier leaves out
 LEFT_OUT: Counter[str] = Counter()
 
@@ -58,6 +75,9 @@ LEFT_OUT: Counter[str] = Counter()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the chosen tier, those that take longest first."""
     tier = config.option.tier
+    overlooked = {item.path for item in items if is_slow(item) and not has_slow_tests(item.path)}
+    if overlooked:
+        raise pytest.UsageError(f"the second tier does not collect {', '.join(map(str, overlooked))}")
     left_out = [item for item in items if tier != "all" and is_slow(item) is (tier == "quick")]
     LEFT_OUT.update(map(_kind, left_out))
     config.hook.pytest_deselected(items=left_out)
@@ -78,10 +98,12 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if LEFT_OUT:
+    tier = terminalreporter.config.option.tier
+    if tier == "quick" and LEFT_OUT:
         kinds = ", ".join(f"{count} {kind}" for kind, count in LEFT_OUT.most_common())
-        command = "make test-all" if terminalreporter.config.option.tier == "quick" else "make test"
-        terminalreporter.write_line(f"Left out: {LEFT_OUT.total()} tests ({kinds}). Run them with: {command}")
+        terminalreporter.write_line(f"Left out: {LEFT_OUT.total()} tests ({kinds}). Run them with: make test-all")
+    elif tier == "rest":
+        terminalreporter.write_line("Left out: the tests of the first tier. Run them with: make test")
 
 
 def is_slow(item: pytest.Item) -> bool:
@@ -93,7 +115,7 @@ def is_slow(item: pytest.Item) -> bool:
 def _kind(item: pytest.Item) -> str:
     """A word for the summary: the test's marker, else its package."""
     kinds = ("browser", "processes")
-    return next((kind for kind in kinds if item.get_closest_marker(kind)), item.nodeid.split("/")[1])
+    return next((kind for kind in kinds if item.get_closest_marker(kind)), item.path.parent.name)
 
 
 def _position(item: pytest.Item) -> int:
