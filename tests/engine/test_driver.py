@@ -140,10 +140,11 @@ class FakeLane:
         slow: bool = False,
         epoch: int = 1,
         poke: int = 1,
+        owner: int = 1,
     ) -> None:
         self.account_id = account_id
         self.dispatcher = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
-        self.account = SimpleNamespace(epoch=epoch, poke=poke)
+        self.account = SimpleNamespace(epoch=epoch, poke=poke, owner_id=owner)
         self.stopping = False
         self.reloads = 0
         self.ends: Sleep | BaseException = Sleep(NOW)
@@ -1257,3 +1258,55 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
     monkeypatch.setattr(holding, "lane_failed", lane_failed)
     play(work)
     assert failures == [(1, 5), (3, 0)]
+
+
+# --- places among owners ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("crowded", "capacity", "waiting", "stopped"),
+    [
+        case(False, 9, {2: 1}, None, id="room-for-more: who waits is not asked"),
+        case(True, 9, {2: 1}, [], id="crowded a moment ago, and there is room"),
+        case(False, 8, {2: 1}, [3], id="the slow one makes room first"),
+        case(False, 8, {1: 5}, [], id="more of the same owner"),
+        case(False, 8, {2: 9, 3: 9}, [1, 2, 3, 4], id="two others, a share each"),
+    ],
+)
+def test_a_full_driver_makes_room_for_other_owners(
+    crowded: bool, capacity: int, waiting: dict[int, int], stopped: list[int] | None
+) -> None:
+    async def work(stage: Stages) -> None:
+        held_by(stage.driver, *(lane(n, slow=n == 3) for n in range(1, 9)), tasks=False)
+        stage.driver.crowded = crowded
+        rows = [{"owner_id": owner, "lanes": lanes} for owner, lanes in waiting.items()]
+        stage.books.answers[holding.WAITING_OWNERS] = rows
+        await stage.driver._share_places(NOW)
+        asked = stage.books.parameters(holding.WAITING_OWNERS)
+        assert asked == ([] if stopped is None else [{"now": NOW}])
+        assert stage.driver.waiting == ({} if stopped is None else waiting)
+        ending = [account_id for account_id, one in stage.driver.lanes.items() if one.stopping]
+        assert ending == (stopped or [])
+        await stage.driver._share_places(NOW)  # those that end are enough
+        assert sum(one.stopping for one in stage.driver.lanes.values()) == len(ending)
+
+    play(work, capacity=capacity)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "in_turn"), [case({1: 9}, False, id="one owner"), case({1: 9, 2: 1}, True, id="several")]
+)
+def test_scarce_places_are_given_in_turn(waiting: dict[int, int], in_turn: bool) -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.lanes[7] = lane(7, owner=5)
+        stage.driver.waiting = waiting
+        stage.books.answers[holding.DUE_LANES] = due(1, 2, 3)
+        stage.books.answers[holding.DUE_LANES_IN_TURN] = due(3, 1, 2)
+        stage.driver.share = 9
+        await stage.driver._take()
+        assert stage.driver.crowded
+        asked = [{"now": NOW, "limit": 3, "owners": [5], "held": [1]}] if in_turn else []
+        assert stage.books.parameters(holding.DUE_LANES_IN_TURN) == asked
+        assert stage.books.parameters(holding.LOCK_LANES)[0][0] == ([3, 1, 2] if in_turn else [1, 2, 3])
+
+    play(work, capacity=4)
