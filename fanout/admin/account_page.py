@@ -38,7 +38,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     # Including runs that other accounts began. A shared account also sends for people who do not share theirs.
     sends = listed(access.visible(user, Run.objects.filter(lanes__contains=[account.pk])))
     state = AccountState.of(account, getattr(account, "lane", None), now)
-    count_new_chats([state], now)
+    count_new_chats([state])
     return {
         "now": now,
         "account": account,

@@ -136,8 +136,7 @@ class Driver:
         self.stopping = False
         self.ticks = 0
         self.share = 0
-        self.crowded = False  # lanes that are due found no place
-        self.waiting: dict[int, int] = {}  # how many did not, by owner
+        self.waiting: dict[int, int] = {}  # lanes that found no place, by owner, while places are scarce
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
@@ -283,11 +282,11 @@ class Driver:
     async def _share_places(self, now: datetime) -> None:
         """Note who waits for a place while they are scarce, and end lanes of owners that have more than their share
         where others have less: those with a slow provider first. A call under way ends within its limit."""
-        rows = []
-        if self.crowded or not self._room():
-            rows = await self._beating(self.ledger.read(holding.WAITING_OWNERS, {"now": now}))
+        self.waiting = {}
+        if self.share <= self.options.capacity:
+            return  # there are places for all lanes that are due, here or in other drivers
+        rows = await self._beating(self.ledger.read(holding.WAITING_OWNERS, {"now": now}))
         self.waiting = {row["owner_id"]: row["lanes"] for row in rows}
-        self.crowded = bool(rows)
         if self._room() or not self._takes_lanes():
             return
         lanes = sorted((lane for lane in self.lanes.values() if not lane.stopping), key=_fast)
@@ -318,10 +317,8 @@ class Driver:
         if self._room() and self._takes_lanes():
             soon = {"now": now + AHEAD, "limit": self._room()}
             lanes = await self._beating(self.ledger.read(holding.DUE_LANES, soon))
-            if sum(row["due_at"] <= now for row in lanes) >= self._room():
-                self.crowded = True
-                if len(self.waiting) > 1:
-                    lanes = await self._due_in_turn(now)
+            if len(self.waiting) > 1 and sum(row["due_at"] <= now for row in lanes) >= self._room():
+                lanes = await self._due_in_turn(now)
             await self._take_due(self._within_room(lanes, now), now)
 
     def _room(self) -> int:

@@ -38,7 +38,7 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
  WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
 """
 
-# Once a second while every place of a driver is taken, or was: how many lanes of each owner wait for one.
+# Once a second while more lanes are due than drivers have places: how many lanes of each owner wait for one.
 WAITING_OWNERS = """
 SELECT a.owner_id, count(*) AS lanes FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
  WHERE l.due_at <= %(now)s AND l.holder = '' GROUP BY a.owner_id

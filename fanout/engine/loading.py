@@ -28,7 +28,7 @@ from fanout.rules.pace import believed
 from fanout.runs import follow_ups
 from reminders.media import link_url
 from reminders.suppressions import unsubscribe_url
-from reminders.window import Window, local_day_bounds
+from reminders.window import Window
 
 # A handle that is about to expire is not used.
 EXPIRY_MARGIN = timedelta(minutes=5)
@@ -110,7 +110,6 @@ class LaneAccount(AccountState):
     poke: int
     sample: str
     sample_run: int | None
-    day: tuple[datetime, datetime]
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
@@ -193,7 +192,7 @@ async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, 
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
-    await _load_new_chats(ledger, lanes, now)
+    await _load_new_chats(ledger, lanes)
     await _load_handles(ledger, lanes)
     return lanes
 
@@ -224,9 +223,9 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
-async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad], now: datetime) -> None:
+async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     """Read how many chats each account has begun today, where that is limited."""
-    if parameters := budgeted([lane.account for lane in lanes.values() if lane.runs], now):
+    if parameters := budgeted([lane.account for lane in lanes.values() if lane.runs]):
         for row in await ledger.read(BEGUN_TODAY, parameters):
             account = lanes[row["account_id"]].account
             account.new_chats = account.new_chats.begin(row["begun"])
@@ -252,7 +251,6 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         poke=row["poke"],
         sample=row["sample"],
         sample_run=row["sample_run"],
-        day=local_day_bounds(row["timezone"], now),
     )
     account.config = replace(account.config, concurrency=account.concurrency)
     account.pace = believed(account.pace, account.pace_settings, now, held=account.probing)

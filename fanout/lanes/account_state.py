@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from django.conf import settings
@@ -22,6 +22,7 @@ from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
 
 Row = Mapping[str, Any]  # a row's columns
+ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class AccountState:
     timeouts: int = 0
     # Without those begun today: see `count_new_chats`.
     new_chats: NewChats = NO_LIMIT
+    # The account's calendar day, as it was read.
+    day: tuple[datetime, datetime] = ALWAYS
 
     @classmethod
     def read(cls, account: Row, lane: Row | None, now: datetime, **more: Any) -> Self:
@@ -50,7 +53,7 @@ class AccountState:
         effective = {name: setting.value for name, setting in resolved.items()}
         calendar = calendar_of(account)
         hold = hold_of(lane) if lane is not None else NO_HOLD
-        day_ends_at = local_day_bounds(calendar.timezone, now)[1]
+        day = local_day_bounds(calendar.timezone, now)
         state = {
             "account_id": account["id"],
             "pace_settings": pace_settings(effective),
@@ -62,7 +65,8 @@ class AccountState:
             "jitter": (effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000),
             "probing": lane is not None and lane["probing"],
             "timeouts": lane["timeouts"] if lane is not None else 0,
-            "new_chats": NewChats(hold, budget_of(effective), day_ends_at=day_ends_at),
+            "new_chats": NewChats(hold, budget_of(effective), day_ends_at=day[1]),
+            "day": day,
         }
         return cls(**state | more)
 
@@ -106,15 +110,15 @@ def calendar_of(account: Row) -> BusinessHours:
 # --- new chats ----------------------------------------------------------------------------------------------
 
 
-def budgeted(states: Collection[AccountState], now: datetime) -> list[list[Any]]:
+def budgeted(states: Collection[AccountState]) -> list[list[Any]]:
     """Return the parameters of BEGUN_TODAY for the accounts that limit their new chats; empty: there are none."""
-    days = [(s.account_id, *local_day_bounds(s.hours.timezone, now)) for s in states if s.new_chats.budget is not None]
+    days = [(s.account_id, *s.day) for s in states if s.new_chats.budget is not None]
     return [list(column) for column in zip(*days)]
 
 
-def count_new_chats(states: Collection[AccountState], now: datetime) -> None:
+def count_new_chats(states: Collection[AccountState]) -> None:
     """Add the new chats that each account has begun today, where they have a budget, with one query."""
-    if parameters := budgeted(states, now):
+    if parameters := budgeted(states):
         begun = {row["account_id"]: row["begun"] for row in execute(BEGUN_TODAY, parameters)}
         for state in states:
             state.new_chats = state.new_chats.begin(begun.get(state.account_id, 0))
@@ -123,5 +127,5 @@ def count_new_chats(states: Collection[AccountState], now: datetime) -> None:
 def new_chats_now(account: Account, now: datetime) -> NewChats:
     """Return the account's new chats as stored; counted only where they have a budget."""
     state = AccountState.of(account, getattr(account, "lane", None), now)
-    count_new_chats([state], now)
+    count_new_chats([state])
     return state.new_chats

@@ -61,7 +61,7 @@ def account_snapshots(
         )
         for a in accounts
     }
-    count_new_chats(snapshots.values(), now)
+    count_new_chats(snapshots.values())
     queues = queues_of(ids, {pk for pk, snapshot in snapshots.items() if snapshot.new_chats.limited(now)})
     for a in accounts:
         snapshots[a.pk].queued_before = tuple(queues.get(a.pk, ()))

@@ -274,7 +274,7 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
         day_ends_at=local_day_bounds(account.timezone, now)[1],
     )
     lane = LaneNow.of(account, stored, now, facts=facts, driven=driver_is_alive(beat_at, now), clock=clock)
-    count_new_chats([lane], now)
+    count_new_chats([lane])
     return lane
 
 

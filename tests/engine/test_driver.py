@@ -1264,21 +1264,21 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
 
 
 @pytest.mark.parametrize(
-    ("crowded", "capacity", "waiting", "stopped"),
+    ("share", "capacity", "waiting", "stopped"),
     [
-        case(False, 9, {2: 1}, None, id="room-for-more: who waits is not asked"),
-        case(True, 9, {2: 1}, [], id="crowded a moment ago, and there is room"),
-        case(False, 8, {2: 1}, [3], id="the slow one makes room first"),
-        case(False, 8, {1: 5}, [], id="more of the same owner"),
-        case(False, 8, {2: 9, 3: 9}, [1, 2, 3, 4], id="two others, a share each"),
+        case(8, 8, {2: 1}, None, id="places for all: who waits is not asked"),
+        case(10, 9, {2: 1}, [], id="scarce, and there is room"),
+        case(9, 8, {2: 1}, [3], id="the slow one makes room first"),
+        case(13, 8, {1: 5}, [], id="more of the same owner"),
+        case(26, 8, {2: 9, 3: 9}, [1, 2, 3, 4], id="two others, a share each"),
     ],
 )
 def test_a_full_driver_makes_room_for_other_owners(
-    crowded: bool, capacity: int, waiting: dict[int, int], stopped: list[int] | None
+    share: int, capacity: int, waiting: dict[int, int], stopped: list[int] | None
 ) -> None:
     async def work(stage: Stages) -> None:
         held_by(stage.driver, *(lane(n, slow=n == 3) for n in range(1, 9)), tasks=False)
-        stage.driver.crowded = crowded
+        stage.driver.share = share
         rows = [{"owner_id": owner, "lanes": lanes} for owner, lanes in waiting.items()]
         stage.books.answers[holding.WAITING_OWNERS] = rows
         await stage.driver._share_places(NOW)
@@ -1304,7 +1304,6 @@ def test_scarce_places_are_given_in_turn(waiting: dict[int, int], in_turn: bool)
         stage.books.answers[holding.DUE_LANES_IN_TURN] = due(3, 1, 2)
         stage.driver.share = 9
         await stage.driver._take()
-        assert stage.driver.crowded
         asked = [{"now": NOW, "limit": 3, "owners": [5], "held": [1]}] if in_turn else []
         assert stage.books.parameters(holding.DUE_LANES_IN_TURN) == asked
         assert stage.books.parameters(holding.LOCK_LANES)[0][0] == ([3, 1, 2] if in_turn else [1, 2, 3])
