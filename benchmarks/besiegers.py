@@ -18,12 +18,14 @@ import aiohttp
 ADDRESSES = [f"127.0.1.{n}" for n in range(1, 31)]
 HOST = "127.0.0.1"
 DRIP_SECONDS = 1.0
-FORM_WORKERS = 2
+#: between two hostile forms: about two a second from one operator
+FORM_SECONDS = 0.3
 REPLY_SECONDS = 2.0
 LONGEST = 60_000
 
 TEXTS = {
-    "combining marks": "a" + "\u0301" * LONGEST,
+    # In an order that Unicode sorts one by one: normalising it takes quadratic time.
+    "combining marks": "a" + "\u0301\u0316" * (LONGEST // 2),
     "braces": "{" * LONGEST,
     "placeholders": "{a|" * (LONGEST // 3),
     "mailboxes": "a@" * (LONGEST // 2),
@@ -87,8 +89,7 @@ class Besiegers:
         kinds: list[Callable[[str], Awaitable[None]]] = [self._slow_headers, self._slow_body, self._stop_reading]
         for _, kind in zip(range(self.connections), itertools.cycle(kinds)):
             self.tasks.append(asyncio.create_task(self._again_and_again(kind, next(self.addresses))))
-        self.tasks += [asyncio.create_task(self._post_forms(n)) for n in range(FORM_WORKERS)]
-        self.tasks.append(asyncio.create_task(self._reply(hook, key)))
+        self.tasks += [asyncio.create_task(self._post_forms()), asyncio.create_task(self._reply(hook, key))]
 
     def figures(self) -> dict[str, Any]:
         """Return the open connections by kind, the answers to hostile texts by status, and the slowest of them."""
@@ -157,10 +158,10 @@ class Besiegers:
 
     # --- texts --------------------------------------------------------------------------------------------
 
-    async def _post_forms(self, worker: int) -> None:
+    async def _post_forms(self) -> None:
         from django.urls import reverse
 
-        connector = aiohttp.TCPConnector(local_addr=(ADDRESSES[worker], 0))
+        connector = aiohttp.TCPConnector(local_addr=(ADDRESSES[0], 0))
         timeout = aiohttp.ClientTimeout(total=120)
         base = f"http://{HOST}:{self.port}"
         # A jar that keeps the CSRF cookie of an address without a name.
@@ -168,8 +169,7 @@ class Besiegers:
         async with aiohttp.ClientSession(
             base, connector=connector, cookie_jar=jar, cookies=self.cookies, timeout=timeout
         ) as session:
-            jobs = [(name, text) for text in TEXTS for name in (*FORMS, *LISTS)][worker::FORM_WORKERS]
-            for name, text in itertools.cycle(jobs):
+            for text, name in itertools.cycle(itertools.product(TEXTS, (*FORMS, *LISTS))):
                 path = reverse(f"admin:{name}")
                 if name == "accounts_account_add":
                     path += "?channel=sandbox"
@@ -181,6 +181,7 @@ class Besiegers:
                 self.answers[status] += 1
                 what, seconds = f"{name}: {text}", time.monotonic() - began
                 self.slowest[what] = max(seconds, self.slowest.get(what, 0.0))
+                await asyncio.sleep(FORM_SECONDS)
 
     async def _post(self, session: aiohttp.ClientSession, name: str, path: str, text: str) -> str:
         """Put the text into every field that takes one, as a browser would send the form; return the status."""

@@ -279,7 +279,7 @@ class Siege:
 
     async def _phase(self, name: str) -> dict[str, Any]:
         """Fire new runs, measure from then on, and print the figures."""
-        seen, began = Seen(), time.time()
+        seen, began, cpu = Seen(), time.time(), self._web_cpu()
         await asyncio.to_thread(self.scene.fire, PER_MINUTE * self.options.seconds // 30)
         ends = time.monotonic() + self.options.seconds
         timeout = aiohttp.ClientTimeout(total=60)
@@ -300,10 +300,14 @@ class Siege:
             "page_longest": round(times[-1], 3),
             "page_errors": seen.errors,
             "stop_longest": round(max(seen.stops), 2),
+            "web_cpu": round((self._web_cpu() - cpu) / (time.time() - began), 2),
             "web_mb": round(seen.megabytes),
         }
         report(figures, self.options.json)
         return figures
+
+    def _web_cpu(self) -> float:
+        return float(sum(self.process.cpu_times()[:2]))
 
     def _sent(self, since: float, until_then: float) -> int:
         mine = {account.address for account in self.scene.accounts}
