@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 import idna
@@ -61,6 +62,9 @@ ARGENTINA = re.compile(r"\+54(9?)([1-3][0-9]{9})")
 LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
 #: digits of a cell that may be a phone number
 FEWEST_DIGITS = 6
+#: Digits of a number with every prefix that may be in front of it; E.164 has 15. Longer ones take long to look up.
+MOST_DIGITS = 25
+WRONG_NUMBER = "This phone number has a wrong length or an unknown country code."
 
 
 class AddressError(ValueError):
@@ -188,6 +192,8 @@ def _dialled(user: str) -> str:
     if not PHONE.fullmatch(user):
         raise AddressError("This is not a phone number.")
     digits = re.sub(r"[^0-9]", "", user)
+    if len(digits) > MOST_DIGITS:
+        raise AddressError(WRONG_NUMBER)
     if user.startswith("+"):
         return "+" + digits
     if digits.startswith("00"):
@@ -200,7 +206,7 @@ def _e164(number: str, region: str | None) -> str:
     if not parsed:
         if number.startswith("0"):
             raise AddressError("The phone number needs its country code, for example +49 176 12345678.")
-        raise AddressError("This phone number has a wrong length or an unknown country code.")
+        raise AddressError(WRONG_NUMBER)
     # Lengths decide, not number ranges: the tables lag behind newly assigned ranges, and refusing a real
     # recipient is worse than a provider's "no such number". Ranges only choose between two readings.
     among = parsed if len(parsed) > 1 else ()
@@ -321,6 +327,7 @@ def _is_mark(char: str) -> bool:
     return unicodedata.category(char) in ("Mn", "Mc")
 
 
+@lru_cache(maxsize=10_000)  # the mailboxes of a list have few domains, and international ones take long
 def _domain(domain: str) -> str:
     try:
         ascii_domain = idna.encode(domain.removesuffix("."), uts46=True).decode().lower()

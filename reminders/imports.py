@@ -15,7 +15,8 @@ from itertools import islice
 from typing import TypeVar
 
 from accounts.addresses import CHOICES, KINDS, AddressError, guess_kind, looks_like_an_address, normalise
-from reminders.tables import MOST_COLUMNS, Table
+from reminders.excel import MOST_COLUMNS
+from reminders.tables import Table
 
 MOST_TAG = 60
 MOST_NAME = 200

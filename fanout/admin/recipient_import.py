@@ -24,6 +24,7 @@ from accounts.inputs import counted
 from fanout.admin.model_admin import choosable
 from fanout.ops import list_changes
 from reminders import erasure, imports, suppressions, tables, targets
+from reminders.excel import MB, MOST_ROWS, UnusableFile
 from reminders.models import Recipient, Suppression
 
 SALT = "crier.import"
@@ -46,7 +47,7 @@ USES = [
 class UploadForm(forms.Form):
     file = forms.FileField(
         required=False,
-        help_text=f"CSV or Excel (.xlsx), up to {tables.MOST_ROWS:,} rows and {tables.MOST_BYTES // tables.MB} MB.",
+        help_text=f"CSV or Excel (.xlsx), up to {MOST_ROWS:,} rows and {tables.MOST_BYTES // MB} MB.",
     )
     paste = forms.CharField(
         required=False,
@@ -63,7 +64,7 @@ class UploadForm(forms.Form):
             raise forms.ValidationError("Choose a file or paste rows, not both: import them one after the other.")
         try:
             data["table"] = _table(data)
-        except tables.UnusableFile as problem:
+        except UnusableFile as problem:
             self.add_error("file" if data.get("file") else "paste", str(problem))
         return data
 

@@ -26,10 +26,10 @@ from fanout.models import KnownChat
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at
 from reminders import imports, schedule, suppressions, wording
+from reminders.excel import MOST_ROWS
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression, length_problems
 from reminders.moments import moment, wall_clock
 from reminders.readiness import missing, missing_in_words, subject_problem
-from reminders.tables import MOST_ROWS
 from reminders.targets import able_to_reach, among, what_they_reach, with_any_tag
 from reminders.window import Window, window_error
 from reminders.wording import Audience, Text

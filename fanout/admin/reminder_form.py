@@ -33,6 +33,7 @@ from fanout.admin.reminder_draft import (
 )
 from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
+from reminders.excel import MB, MOST_ROWS
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.part_templates import Choice
 from reminders.readiness import (
@@ -50,7 +51,7 @@ CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 HOURS = {"min": 0, "max": 24, "class": "hour"}
 IN_SEVERAL_FILES = "import it under Recipients in several files, with a tag, and choose the tag here."
-LIST_MB = tables.MOST_BYTES // tables.MB
+LIST_MB = tables.MOST_BYTES // MB
 #: Proposed for a repeated reminder; any other expression can be typed.
 CRONS = ("0 9 * * *", "0 9 * * 1-5", "0 9 * * 6,0", "0 9 * * 1", "0 9 * * 5", "0 9 1 * *")
 TEXT = ReminderMessage.Kind.TEXT
@@ -142,7 +143,7 @@ class ReminderForm(OwnedForm):
         label="The list as a file",
         required=False,
         widget=forms.FileInput(attrs={"accept": ".csv,.txt,text/plain,text/csv", "data-most": tables.MOST_BYTES}),
-        help_text=f"Text or CSV, up to {tables.MOST_ROWS:,} lines and {LIST_MB} MB.",
+        help_text=f"Text or CSV, up to {MOST_ROWS:,} lines and {LIST_MB} MB.",
     )
     clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
@@ -374,14 +375,12 @@ def with_values(data: Any, values: dict[str, str]) -> Any:
 
 
 def _too_long(text: str) -> bool:
-    return len(text) > tables.MOST_BYTES or len(text.splitlines()) > tables.MOST_ROWS
+    return len(text) > tables.MOST_BYTES or tables.has_more_lines(text, MOST_ROWS)
 
 
 def _require_short(text: str) -> None:
     if _too_long(text):
-        raise forms.ValidationError(
-            f"The list has more than {tables.MOST_ROWS:,} lines or {LIST_MB} MB: {IN_SEVERAL_FILES}"
-        )
+        raise forms.ValidationError(f"The list has more than {MOST_ROWS:,} lines or {LIST_MB} MB: {IN_SEVERAL_FILES}")
 
 
 def _usable(listed: imports.RecipientList) -> list[imports.Entry]:

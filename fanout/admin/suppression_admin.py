@@ -25,8 +25,9 @@ from fanout.models.trail import note
 from fanout.ops import exports, list_changes
 from fanout.templatetags.crier import when
 from reminders import imports, suppressions
+from reminders.excel import MB, MOST_ROWS
 from reminders.models import Suppression
-from reminders.tables import MB, MOST_BYTES, MOST_ROWS
+from reminders.tables import MOST_BYTES, has_more_lines
 
 PROBLEMS_SHOWN = 20
 
@@ -76,7 +77,7 @@ class ImportForm(forms.Form):
             text: str = file.read().decode("utf-8-sig")
         except UnicodeDecodeError:
             raise forms.ValidationError("The file is not UTF-8 text: save it in that encoding.") from None
-        if len(text.splitlines()) > MOST_ROWS:
+        if has_more_lines(text, MOST_ROWS):
             raise forms.ValidationError(f"The file has more than {MOST_ROWS:,} lines; split it.")
         return text
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from accounts.inputs import valid_timezone
 from fanout.management.base import BadInput
 from reminders import erasure, imports, tables
+from reminders.excel import UnusableFile
 from reminders.window import window_error
 
 YEARS = range(2000, 2201)
@@ -55,7 +56,7 @@ def read_recipients(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -
         return erasure.refuse(imports.read(read_text(path), defaults))
     try:
         table = tables.read(Path(path).read_bytes())
-    except (OSError, tables.UnusableFile) as problem:
+    except (OSError, UnusableFile) as problem:
         raise BadInput(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
     return erasure.refuse(imports.read_table(table, imports.guess_layout(table), defaults))
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import sys
+import threading
+import tracemalloc
 import zipfile
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
 
-from reminders import tables
-from reminders.tables import UnusableFile, read, read_text
+from reminders import excel as limits
+from reminders.excel import UnusableFile
+from reminders.tables import MOST_BYTES, has_more_lines, read, read_text
 
 
 def excel(*rows: tuple[Any, ...]) -> bytes:
@@ -88,19 +93,63 @@ ENTITIES = (
 )
 
 
+STYLES = (
+    b'<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><cellXfs>%s</cellXfs></styleSheet>'
+)
+
+
+def with_texts(strings: bytes, sheet: bytes) -> bytes:
+    """An Excel file as Excel itself writes it: cells name texts that they share."""
+    kind = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    part = b'<Override PartName="/xl/sharedStrings.xml" ContentType="%s"/></Types>' % kind
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(excel(("x",)))) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in set(old.namelist()) - {"xl/worksheets/sheet1.xml", "xl/sharedStrings.xml"}:
+            content = old.read(name)
+            new.writestr(name, content.replace(b"</Types>", part) if name == "[Content_Types].xml" else content)
+        new.writestr("xl/worksheets/sheet1.xml", SHEET % sheet)
+        new.writestr("xl/sharedStrings.xml", STRINGS % strings)
+    return file.getvalue()
+
+
+STRINGS = b'<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">%s</sst>'
+ROW_OF_TEXTS = b"<row>" + b'<c t="s"><v>0</v></c>' * 60 + b"</row>"
+
+
+def test_texts_that_cells_share() -> None:
+    row = b'<row r="1"><c r="A1" t="s"><v>1</v></c><c r="B1" t="s"><v>0</v></c></row>'
+    assert read(with_texts(b"<si><t>Ann</t></si><si><t>Bob</t></si>", row)).rows == [["Bob", "Ann"]]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         pytest.param(b"", "is empty", id="nothing"),
         pytest.param(b"\n ,\n", "is empty", id="nothing in it"),
-        pytest.param(b"a" * (tables.MOST_BYTES + 1), "larger than 5 MB", id="large"),
-        pytest.param(b"a\n" * (tables.MOST_ROWS + 2), "beyond 50,000 rows", id="long"),
+        pytest.param(b"a" * (MOST_BYTES + 1), "larger than 5 MB", id="large"),
+        pytest.param(b"a\n" * (limits.MOST_ROWS + 2), "beyond 50,000 rows", id="long"),
         pytest.param(b"a\n" + b"x" * 200_000, "Row 2 cannot be read", id="an endless cell"),
         pytest.param(b'a\n"' + b"x\n" * 100_000, "quotation mark is not closed", id="open quote"),
         pytest.param(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "neither text nor an Excel file", id="picture"),
         pytest.param(b"\xd0\xcf\x11\xe0 old", "save it as .xlsx", id="old Excel"),
         pytest.param(b"PK\x03\x04 broken", "cannot be read", id="no archive"),
-        pytest.param(bomb(tables.MOST_UNPACKED), "too large when it is unpacked", id="zip bomb"),
+        pytest.param(bomb(limits.MOST_UNPACKED), "too large when it is unpacked", id="zip bomb"),
+        pytest.param(
+            repacked(excel(("x",)), sheet1=SHEET % (b"<row>" + b"<c/>" * 7_000_000 + b"</row>")),
+            "too many cells",
+            id="millions of empty cells in 30 KB",
+        ),
+        pytest.param(
+            repacked(excel(("x",)), styles=STYLES % (b"<xf/>" * 5_000_000)),
+            "too many cells, texts or styles",
+            id="styles",
+        ),
+        pytest.param(with_texts(b"<si/>" * 5_000_000, b""), "too many cells, texts", id="millions of texts"),
+        pytest.param(
+            with_texts(b"<si><t>" + b"a" * 1_000_000 + b"</t></si>", ROW_OF_TEXTS * 1_000),
+            "too long altogether",
+            id="one long text in many cells",
+        ),
         pytest.param(repacked(excel(("x",)), sheet1=ENTITIES), "cannot be read", id="entities"),
         pytest.param(repacked(excel(("x",)), workbook=b"<x/>"), "cannot be read", id="no workbook"),
     ],
@@ -119,6 +168,60 @@ def test_a_member_that_understates_its_size_is_refused() -> None:
         read(bytes(content))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "most", "content"),
+    [
+        pytest.param("CPU_SECONDS", 1, repacked(excel(("x",)), sheet1=SHEET % (b"<row>" * 1_000_000)), id="time"),
+        pytest.param("MEMORY", 70_000_000, with_texts(b"<si><t>" + b"a" * 25_000_000 + b"</t></si>", b""), id="memory"),
+    ],
+)
+def test_a_file_that_passes_the_checks_is_read_with_little_time_and_memory(
+    limit: str, most: int, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, limit, most)
+    # The XML parser reports a lack of memory as broken XML.
+    with pytest.raises(UnusableFile, match=r"too much time or memory|cannot be read"):
+        read(content)
+
+
+def test_a_further_file_waits_only_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "_turns", threading.BoundedSemaphore(1))
+    with limits._turn(), pytest.raises(UnusableFile, match="try again in a minute"):
+        read(excel(("x",)))
+    assert read(excel(("x",))).rows == [["x"]]
+
+
+def test_the_child_has_none_of_our_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spy = tmp_path / "python"
+    spy.write_text(f"#!{sys.executable}\nimport json, os\nprint(json.dumps(dict(rows=[sorted(os.environ)])))\n")
+    spy.chmod(0o755)
+    monkeypatch.setenv("SECRET_KEY", "x")
+    monkeypatch.setattr(sys, "executable", str(spy))
+    (names,) = limits.read_excel(b"")
+    assert "PATH" in names
+    assert "SECRET_KEY" not in names
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r\n", "\u2028"])
+def test_lines_are_counted(break_: str) -> None:
+    lines = break_.join("abc")
+    assert [has_more_lines(text, 3) for text in (lines, lines + "\n", lines + break_ + "d")] == [False, False, True]
+    assert has_more_lines(lines, 2)
+
+
+def test_lines_take_no_memory_before_they_are_read() -> None:
+    text = "a\n" * (MOST_BYTES // 2)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnusableFile, match="beyond 50,000 rows"):
+            read_text(text)
+        assert tracemalloc.get_traced_memory()[1] < 50 * limits.MB
+    finally:
+        tracemalloc.stop()
+
+
 def test_cells_far_out_are_not_read() -> None:
     row = b'<row r="1"><c r="A1"><v>1</v></c><c r="XFD1"><v>1</v></c></row>'
     assert read(repacked(excel(("x",)), sheet1=SHEET % row)).rows == [["1"]]
@@ -128,4 +231,4 @@ def test_cells_far_out_are_not_read() -> None:
 
 
 def test_a_huge_cell_is_cut_but_still_too_long_for_every_use() -> None:
-    assert len(read(excel(("x" * 30_000,))).rows[0][0]) == tables.MOST_CELL
+    assert len(read(excel(("x" * 30_000,))).rows[0][0]) == limits.MOST_CELL

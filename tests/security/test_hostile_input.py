@@ -141,6 +141,8 @@ def test_imports(text: str, header: bool) -> None:
         pytest.param("address\n" + '"' + "x\n" * 20_000, 0, 20_000, id="open quote"),
         pytest.param("\n".join(f"ann{n}@example.com" for n in range(5_000)), 5_000, 0, id="five thousand lines"),
         pytest.param("\n".join(["x" * 600] * 1_000), 0, 1_000, id="long lines"),
+        pytest.param("\n".join(["1" * 90] * 30_000), 0, 30_000, id="endless numbers"),
+        pytest.param("\n".join(["a@" + "é.ü" * 12 + ".de"] * 30_000), 1, 0, id="international domains"),
     ],
 )
 def test_long_lists(text: str, entries: int, problems: int) -> None:
