@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
 from accounts.channels.whatsapp.bridge.library import Limits
+from accounts.channels.whatsapp.bridge.messages import thumbnail
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.channel import CHANNEL
@@ -570,3 +572,19 @@ def test_no_address_of_the_bridge_answers_without_the_token(bridge: InThread) ->
                 assert answer.status == 403, (method, path, headers)
                 assert "Access-Control-Allow-Origin" not in answer.headers
     assert bridge.delivered() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "shown"),
+    [
+        pytest.param("png", (1_000, 800), True, id="usual"),
+        pytest.param("png", (8_000, 7_500), False, id="few bytes, many pixels"),
+        pytest.param("jpeg", (6_000, 4_000), True, id="photo"),
+        pytest.param("bmp", (10, 10), False, id="not of a kind that is sent"),
+    ],
+)
+def test_a_thumbnail_takes_little_memory(kind: str, size: tuple[int, int], shown: bool) -> None:
+    image = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image.new("1" if kind == "png" else "RGB", size).save(file, kind)
+    assert thumbnail(file.getvalue(), f"image/{kind}").startswith(b"\xff\xd8") is shown
