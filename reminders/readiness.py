@@ -62,12 +62,23 @@ def connect_problem(account: Account) -> str:
     return "" if can else f"{account} ({described.label}) sends no connection requests."
 
 
-def action_through(account: Account, connects: bool, before: str) -> str:
-    """Return the action of a reminder through this account; the channel's own if it no longer connects."""
+def inmail_problem(account: Account, parts: int) -> str:
+    """Return why a reminder of so many parts cannot go out as InMail through this account, or nothing."""
+    described = channel(account.channel)
+    if Action.INMAIL not in described.actions:
+        return f"{account} ({described.label}) sends no InMail."
+    return "An InMail is one message: put everything into one part." if parts > 1 else ""
+
+
+def action_through(account: Account, connects: bool, before: str, inmail: bool = False) -> str:
+    """Return the action of a reminder through this account; the channel's own if it no longer has a special one."""
     described = channel(account.channel)
     if connects:
         return Action.CONNECTION_REQUEST
-    return described.action if before == Action.CONNECTION_REQUEST else described.counts(before)
+    if inmail:
+        return Action.INMAIL
+    special = (Action.CONNECTION_REQUEST, Action.INMAIL)
+    return described.action if before in special else described.counts(before)
 
 
 def subject_problem(accounts: Sequence[Account], subject: str) -> str:

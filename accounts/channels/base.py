@@ -88,6 +88,8 @@ class Unknown:
     """The payload left and no answer came back: it may have gone out."""
 
     detail: str = ""
+    #: The id that the message has at the provider if it went out, where we could choose it: receipts will name it.
+    provider_id: str = ""
 
 
 Outcome = Sent | NotSent | Unknown

@@ -169,7 +169,7 @@ class ReminderAdmin(ButtonsAdmin):
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/reminders/reminder/change_list.html"
     fieldsets = (
-        ("Message", {"fields": ("title", "account", "further", "subject", "connect")}),
+        ("Message", {"fields": ("title", "account", "further", "subject", "connect", "inmail")}),
         ("To whom", {"fields": ("tag", "paste", "list_file", "chosen", "clear")}),
         (
             "When",

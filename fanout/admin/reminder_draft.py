@@ -67,7 +67,7 @@ class Draft:
             len(written_parts(form)),
             kinds,
             lambda account: chosen.new_chats(account, now),
-            Action.CONNECTION_REQUEST if form.get("connect") else "",
+            Action.CONNECTION_REQUEST if form.get("connect") else Action.INMAIL if form.get("inmail") else "",
             form.get("subject", ""),
         )
 

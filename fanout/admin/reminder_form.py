@@ -39,6 +39,7 @@ from reminders.part_templates import Choice
 from reminders.readiness import (
     action_through,
     connect_problem,
+    inmail_problem,
     missing,
     missing_in_words,
     senders_problem,
@@ -48,6 +49,7 @@ from reminders.targets import able_to_reach, count_kinds, tagged, unreachable_er
 
 #: Channels that can ask people to connect.
 CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
+INMAILING = [key for key, described in channels().items() if Action.INMAIL in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 HOURS = {"min": 0, "max": 24, "class": "hour"}
 IN_SEVERAL_FILES = "import it under Recipients in several files, with a tag, and choose the tag here."
@@ -98,6 +100,7 @@ def channel_facts() -> dict[str, dict[str, Any]]:
         key: {
             "subject": described.subject,
             "connects": key in CONNECTING,
+            "inmails": key in INMAILING,
             "label": described.label,
             "files": media.limits_in_words([described]),
             "mb": {kind: media.most_mb(kind, [described]) for kind in media.TYPES},
@@ -165,6 +168,13 @@ class ReminderForm(OwnedForm):
         help_text="LinkedIn only. The text is the note: at most 300 characters, and no file.",
     )
 
+    inmail = forms.BooleanField(
+        label="Send InMail instead of messages",
+        required=False,
+        help_text="LinkedIn only: it reaches people without a connection, has a subject and costs a credit each. One "
+        "part.",
+    )
+
     class Meta:
         model = Reminder
         exclude = ("enabled",)  # a button says so
@@ -206,12 +216,15 @@ class ReminderForm(OwnedForm):
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
             if not own.filter(channel__in=CONNECTING).exists():
                 self.fields["connect"].widget = forms.HiddenInput()
+            if not own.filter(channel__in=INMAILING).exists():
+                self.fields["inmail"].widget = forms.HiddenInput()
         if self.instance.pk:
             self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]
         elif "timezone" in self.fields and timezone.get_current_timezone_name() == settings.TIME_ZONE:
             # The person has not chosen a timezone: the browser may know it.
             self.fields["timezone"].widget.attrs["data-guess"] = "yes"
         self.initial["connect"] = self.instance.action == Action.CONNECTION_REQUEST
+        self.initial["inmail"] = self.instance.action == Action.INMAIL
         if self.instance.fire_at and valid_timezone(self.instance.timezone):
             # As the reminder's wall clock shows it, not the server's.
             self.initial["fire_at"] = self.instance.fire_at.astimezone(ZoneInfo(self.instance.timezone)).replace(
@@ -322,11 +335,15 @@ class ReminderForm(OwnedForm):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
 
     def _choose_action(self, account: Account) -> None:
-        connects = bool(self.cleaned_data.get("connect"))
+        connects, inmail = bool(self.cleaned_data.get("connect")), bool(self.cleaned_data.get("inmail"))
         if connects and (problem := connect_problem(account)):
             self.add_error("connect", problem)
+        elif connects and inmail:
+            self.add_error("inmail", "Choose connection requests or InMail, not both.")
+        elif inmail and (problem := inmail_problem(account, len(written_parts(self.data, self.files)))):
+            self.add_error("inmail", problem)
         else:
-            self.instance.action = action_through(account, connects, self.instance.action)
+            self.instance.action = action_through(account, connects, self.instance.action, inmail)
 
     def _check_lateness(self) -> None:
         if self.cleaned_data.get("even_if_late"):

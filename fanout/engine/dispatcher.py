@@ -471,7 +471,7 @@ def result_of(
         activity="" if verdict.status == "unconfirmed" else activity,
         retry_at=next_part_at or verdict.retry_at,
         latency_ms=int(latency * 1000) if sent else None,
-        provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
+        provider_id="" if isinstance(outcome, NotSent) else outcome.provider_id,
         known_as=outcome.known_as if isinstance(outcome, Sent) else "",
         kind=verdict.kind,
         error=verdict.error,

@@ -62,7 +62,9 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
 
 # Only settled targets. A pending or sending one belongs to a lane, and says later what this receipt was about.
 FIND = """
-SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.parts_sent = r.part AS was_unconfirmed,
+SELECT r.event, t.id AS target, t.run_id AS run,
+       -- An unconfirmed first part has a provider's id only where we chose it, so that the receipt is about that part.
+       t.status = 'unconfirmed' AND t.parts_sent = coalesce(r.part, 0) AS was_unconfirmed,
        t.address LIKE %(faceless)s AS faceless
   FROM unnest(%(event)s::bigint[], %(account)s::bigint[], %(target)s::bigint[], %(part)s::int[],
               %(provider_id)s::text[]) AS r(event, account_id, target, part, provider_id)

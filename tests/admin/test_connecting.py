@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.urls import reverse
 
 from reminders.models import Reminder
 from tests.admin.conftest import login
-from tests.admin.forms import filled, save
+from tests.admin.forms import filled, parts, save
 from tests.commands.calling import bad_input, data
 from tests.factories import AccountFactory
 
@@ -59,6 +60,37 @@ def test_the_choice_is_shown_only_to_those_who_have_such_an_account(operator: Us
     assert shown()
 
 
+def test_inmail_is_chosen_in_the_same_way(operator: User) -> None:
+    account, ann = linkedin(operator), "https://www.linkedin.com/in/ann-lee"
+    assert add(operator, account, inmail="on", subject="Choir", paste=ann).status_code == 302
+
+    reminder = Reminder.objects.get()
+    assert (reminder.action, reminder.subject) == ("inmail", "Choir")
+    page = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
+    assert re.search(r'name="inmail"[^>]* checked', page)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"connect": "on"}, "Choose connection requests or InMail, not both."),
+        (parts("One", "Two"), "An InMail is one message: put everything into one part."),
+    ],
+)
+def test_what_no_inmail_can_be(operator: User, fields: dict[str, Any], sentence: str) -> None:
+    ann = {"inmail": "on", "paste": "https://www.linkedin.com/in/ann-lee"}
+    answer = add(operator, linkedin(operator), **ann | fields)
+
+    assert sentence in answer.content.decode()
+    assert not Reminder.objects.exists()
+
+
+def test_other_channels_send_no_inmail(operator: User) -> None:
+    answer = add(operator, AccountFactory.create(owner=operator, label="Line"), inmail="on")
+
+    assert "Line (Sandbox) sends no InMail." in answer.content.decode()
+
+
 def test_by_command(operator: User, tmp_path: Any) -> None:
     linkedin(operator)
     AccountFactory.create(owner=operator, label="Line")
@@ -67,6 +99,11 @@ def test_by_command(operator: User, tmp_path: Any) -> None:
 
     data("reminder", "add", "--account", "Ann", "--text", "Let us meet", "--to", str(targets), "--connect")
     assert Reminder.objects.get().action == "connection_request"
+
+    data("reminder", "add", "--account", "Ann", "--title", "In", "--text", "Hi", "--to", str(targets), "--inmail")
+    assert Reminder.objects.get(title="In").action == "inmail"
+    both = ("reminder", "add", "--account", "Ann", "--text", "Hi", "--to", str(targets), "--inmail", "--connect")
+    assert "not both" in bad_input(*both)
 
     said = bad_input("reminder", "add", "--account", "Line", "--text", "Hi", "--to", str(targets), "--connect")
     assert "Line (Sandbox) sends no connection requests" in said

@@ -26,10 +26,19 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.http import Answer
+from accounts.channels.paired import address_of
 from accounts.channels.sandbox.provider import CLOSED, SILENT
 from accounts.channels.settings import BadSetting
 from accounts.channels.waha import transport as waha_transport
-from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
+from accounts.channels.waha.transport import (
+    WahaTransport,
+    contact_of,
+    group_of,
+    outcome_of,
+    own_id,
+    refusal,
+    short_id,
+)
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.fake_gateway import FakeGateway, items
 from tests.gateways.process import GatewayRig, GatewayServer, judge
@@ -66,6 +75,13 @@ class TestContract(TransportContract):
     @pytest.fixture
     def rig(self, server: GatewayServer) -> Rig:
         return WahaRig(server)
+
+    def test_a_drop_after_acceptance_is_unknown(self, rig: Rig) -> None:
+        """Not where the gateway can be asked for the id that we gave the text."""
+        rig.drop_after_accept()
+
+        assert isinstance(send(rig, TEXT, "m-1"), Sent)
+        assert len(rig.received()) == 1
 
     def test_check_names_the_number(self, rig: Rig) -> None:
         assert use(rig, lambda transport: transport.check()) == "WAHA 2026.7.1 (GOWS) as Choir office +4917612345678"
@@ -217,7 +233,11 @@ def requested(part: Part, address: str = "+4917612345678", url: str | None = Non
     async def unable(media: Media, kind: str) -> str:
         return ""
 
+    async def old(self: Any = None) -> tuple[str, str]:
+        return "2025.1.1", "GOWS"
+
     transport._convert = unable  # type: ignore[method-assign]
+    transport._version = old  # type: ignore[method-assign]
     made = asyncio.run(transport.message(address, part, "m-1"))
     return made.path, json.loads(made.content)
 
@@ -472,6 +492,7 @@ def test_an_address_book_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch)
 # -- ids that differ from the number ----------------------------------------------------------------------
 
 EXISTS = "/api/contacts/check-exists"
+VERSION = "/api/server/version"
 BRAZIL = "+5531987654321"
 
 
@@ -500,22 +521,82 @@ def sent_to(
 def test_a_number_with_an_id_of_its_own_is_looked_up_once(address: str, chat: str) -> None:
     gateway, outcomes = sent_to(address, Answer(200, {"numberExists": True, "chatId": chat}), times=2)
 
-    assert outcomes == [Sent("3EB0"), Sent("3EB0")]
-    assert gateway.paths == [EXISTS, "/api/sendText", "/api/sendText"]
+    known_as = chat if chat.endswith("@lid") else address_of(chat)
+    assert outcomes == [Sent("3EB0", known_as if known_as != address else "")] * 2
+    assert gateway.paths == [EXISTS, VERSION, "/api/sendText", "/api/sendText"]
     assert gateway.requests[0].query == {"phone": address[1:], "session": "my line"}
-    assert {request.json()["chatId"] for request in gateway.requests[1:]} == {chat}
+    assert {request.json()["chatId"] for request in gateway.requests[2:]} == {chat}
 
 
 def test_a_look_up_without_an_id_leaves_the_number() -> None:
     gateway, outcomes = sent_to(BRAZIL, Answer(200, {"numberExists": True}))
 
     assert outcomes == [Sent("3EB0")]
-    assert gateway.requests[1].json()["chatId"] == "5531987654321@c.us"
+    assert gateway.requests[-1].json()["chatId"] == "5531987654321@c.us"
 
 
 @pytest.mark.parametrize("address", ["+4917612345678", "120363025246125486@g.us"])
 def test_other_chats_are_not_looked_up(address: str) -> None:
-    assert sent_to(address, Answer(200, {}))[0].paths == ["/api/sendText"]
+    assert sent_to(address, Answer(200, {}))[0].paths == [VERSION, "/api/sendText"]
+
+
+# -- ids of our own ---------------------------------------------------------------------------------------
+
+OWN = own_id("m-1")
+ASKED = f"/api/my%20line/chats/1203@g.us/messages/true_1203@g.us_{OWN}"
+NEW = Answer(200, {"version": "2026.4.3", "engine": "GOWS"})
+
+
+def send_text(version: Answer, answer: Answer, asked: Answer | None = None) -> tuple[FakeGateway, Any]:
+    gateway = FakeGateway("waha", {VERSION: version, "/api/sendText": answer, ASKED: asked or Answer(404, {})})
+    part = Part("1:0", 0, "text", "Hello")
+    return gateway, gateway.use(lambda transport: transport.send("1203@g.us", part, "m-1"))
+
+
+@pytest.mark.parametrize(
+    ("version", "engine", "takes"),
+    [
+        ("2026.4.3", "GOWS", True),
+        ("2026.10.1", "NOWEB", True),
+        ("2027.1", "GOWS", True),
+        ("2026.4.3", "WEBJS", False),
+        ("2026.4.2", "GOWS", False),
+        ("2025.12.9", "NOWEB", False),
+        ("", "", False),
+    ],
+)
+def test_a_text_has_our_id_where_the_server_takes_it(version: str, engine: str, takes: bool) -> None:
+    gateway, _ = send_text(Answer(200, {"version": version, "engine": engine}), Answer(201, {"id": "3EB0"}))
+
+    assert gateway.requests[-1].json().get("id") == (OWN if takes else None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "outcome"),
+    [
+        (Answer(CLOSED, {}), Answer(200, {"id": f"true_1203@g.us_{OWN}"}), Sent(OWN)),
+        (Answer(CLOSED, {}), Answer(404, {}), OWN),
+        (Answer(CLOSED, {}), Answer(200, {"id": "true_1203@g.us_3EB0OTHER"}), OWN),
+        (Answer(500, {"exception": {"message": "4 DEADLINE_EXCEEDED"}}), Answer(CLOSED, {}), OWN),
+    ],
+    ids=["it went out", "not found", "another one", "no answer"],
+)
+def test_an_uncertain_text_is_asked_for(answer: Answer, asked: Answer, outcome: Any) -> None:
+    gateway, told = send_text(NEW, answer, asked)
+
+    assert gateway.paths[-1] == ASKED
+    if isinstance(outcome, Sent):
+        assert told == outcome
+    else:
+        # Receipts will name it.
+        assert (type(told), told.provider_id) == (Unknown, outcome)
+
+
+def test_a_certain_refusal_is_not_asked_for() -> None:
+    gateway, told = send_text(NEW, Answer(401, {"message": "no"}))
+
+    assert gateway.paths == [VERSION, "/api/sendText"]
+    assert isinstance(told, NotSent)
 
 
 @pytest.mark.parametrize(

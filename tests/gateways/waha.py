@@ -36,10 +36,15 @@ KINDS = {
 }
 EXCEPTION = '{"statusCode":500,"exception":{"message":"%s","code":2},"request":{"body":"echo"},"version":{}}'
 NUMBER = "{}@s.whatsapp.net"
+MESSAGE = re.compile(r"/api/[^/]+/chats/[^/]+/messages/true_[^_]+_([0-9A-Za-z-]+)")
 LID = re.compile(r"/api/[^/]+/lids/([0-9]+@lid)")
 
 
 class Waha(Dialect):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.own_ids: dict[str, str] = {}
+
     refusals = {
         "auth": (401, '{"message":"%s","statusCode":401}'),
         "rate_limited": (500, EXCEPTION.replace("%s", "rate-overlimit")),
@@ -64,6 +69,8 @@ class Waha(Dialect):
             return Answer(200, {"numberExists": True, "chatId": f"{whatsapp_id(number)}@c.us"})
         if hidden := LID.fullmatch(path):
             return Answer(200, {"lid": hidden[1], "pn": f"{number_behind(hidden[1])}@c.us"})
+        if asked := MESSAGE.fullmatch(path):
+            return self.message(asked[1])
         if path == "/api/contacts/all":
             return self.contacts(request)
         if path.endswith("/groups"):
@@ -79,6 +86,8 @@ class Waha(Dialect):
             return Answer(500, json.loads(EXCEPTION.replace("%s", "2 UNKNOWN: no LID found for 5531 from server")))
         text = body.get("text") or body.get("caption") or ""
         to = as_stored(body["chatId"])
+        if "id" in body:
+            self.own_ids[request.headers["X-Request-Id"]] = body["id"]
         return await self.deliver(body["session"], to, kind, text, None, request.headers["X-Request-Id"], key)
 
     def check_file(self, kind: str, body: dict[str, Any]) -> None:
@@ -116,7 +125,18 @@ class Waha(Dialect):
         return Answer(200, people + lists if request.query["offset"] == "0" else [])
 
     def accepted(self, provider_id: str, to: str) -> Answer:
-        return Answer(201, {"id": f"true_{to}_{provider_id}", "_data": {"Info": {"ID": provider_id}}})
+        line = next(line for line in reversed(self.provider.latest) if line["provider_id"] == provider_id)
+        ident = self.name_of(line)
+        return Answer(201, {"id": f"true_{to}_{ident}", "_data": {"Info": {"ID": ident}}})
+
+    def name_of(self, line: Line) -> str:
+        """WhatsApp's id of a message: the one that came with it, or the server's own."""
+        return self.own_ids.get(line["message_id"], line["provider_id"])
+
+    def message(self, ident: str) -> Answer:
+        if any(self.name_of(line) == ident for line in self.provider.latest):
+            return Answer(200, {"id": f"true_x@c.us_{ident}", "ack": 1})
+        return Answer(404, {"message": "Message not found", "statusCode": 404})
 
     def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
         chat, payload = self.written(line, hidden_id(line["to"]) if hidden else "")
@@ -127,7 +147,7 @@ class Waha(Dialect):
     def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
         """As older versions of NOWEB pass it on, among the messages; newer ones only as message.reaction."""
         chat, payload = self.written(line, "")
-        ours = {"remoteJid": chat, "fromMe": True, "id": line["provider_id"]}
+        ours = {"remoteJid": chat, "fromMe": True, "id": self.name_of(line)}
         content = {"reactionMessage": {"key": ours, "text": emoji, "senderTimestampMs": "1780000000000"}}
         payload |= {"body": None, "_data": {"key": {"remoteJid": chat, "fromMe": False}, "message": content}}
         return self.hooked(line, "message", payload, key)
@@ -136,7 +156,7 @@ class Waha(Dialect):
         """As newer versions of NOWEB report it; others without the error."""
         chat = f"{digits(line['to'])}@c.us"
         payload = {
-            "id": f"true_{chat}_{line['provider_id']}",
+            "id": f"true_{chat}_{self.name_of(line)}",
             "from": chat,
             "fromMe": True,
             "ack": -1,

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import re
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -74,6 +77,20 @@ MOST_CONVERTED = 100_000_000
 CONVERT_SECONDS = 300.0
 #: The engine asks again five minutes before the end.
 HANDLE_LIFE = timedelta(minutes=10)
+
+
+class Version(NamedTuple):
+    until: float  # monotonic: then it is asked again
+    number: str = ""
+    engine: str = ""
+
+
+NO_VERSION = Version(0.0)
+VERSIONS: dict[str, Version] = {}  # by server
+VERSION_SECONDS = 600.0
+#: Since then texts may bring an id of ours, which receipts name and by which the gateway can be asked.
+TAKES_IDS_SINCE, TAKING_IDS = (2026, 4, 3), ("GOWS", "NOWEB")
+SHORTEST_QUESTION = 1.0  # seconds left of a send
 #: Servers of before 2025.6.2, and the free edition.
 NO_CONVERSION = re.compile(r"^Cannot POST|\bPlus\b")
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
@@ -116,10 +133,32 @@ class WahaTransport(Gateway):
             return "", ""
         return as_text(body.get("version")), as_text(body.get("engine"))
 
+    async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+        began = time.monotonic()
+        outcome = await super().send(address, part, message_id)
+        own = own_id(message_id)
+        if not isinstance(outcome, Unknown) or part.media is not None or not takes_ids(self.base):
+            return outcome
+        left = self.timeout - (time.monotonic() - began)
+        went_out = left > SHORTEST_QUESTION and await self._has(await self._chat(address), own, left)
+        return Sent(own) if went_out else replace(outcome, provider_id=own)
+
+    async def _has(self, chat: str, own: str, seconds: float) -> bool:
+        """Return whether the gateway has the message. That it has none proves nothing: it may be under way."""
+        path = f"/api/{self.session}/chats/{quote(chat, safe='@')}/messages/true_{quote(chat, safe='@')}_{own}"
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self.get(path, {"downloadMedia": "false"})
+        except FAILURES:
+            return False
+        return answer.status == 200 and id_in(answer.body) == own
+
     async def message(self, address: str, part: Part, message_id: str) -> Call:
         chat: dict[str, Any] = {"session": self.values["session"], "chatId": await self._chat(address)}
         if part.media is None:
-            return call("/api/sendText", chat | {"text": part.text})
+            await self._learn_version()
+            own = {"id": own_id(message_id)} if takes_ids(self.base) else {}
+            return call("/api/sendText", chat | {"text": part.text} | own)
         kind, body = self.channel.sends_as(part.kind, part.text), chat
         if kind in CONVERSIONS:
             async with asyncio.timeout(self.timeout / 2):
@@ -132,6 +171,17 @@ class WahaTransport(Gateway):
         if kind != "audio":
             body["caption"] = part.text
         return call(f"/api/{PATHS[kind]}", body)
+
+    async def _learn_version(self) -> None:
+        """Ask the server for its version, once in a while."""
+        if VERSIONS.get(self.base, NO_VERSION).until > time.monotonic():
+            return
+        try:
+            async with asyncio.timeout(self.timeout / 4):
+                version, engine = await self._version()
+        except TimeoutError:
+            version, engine = "", ""
+        VERSIONS[self.base] = Version(time.monotonic() + VERSION_SECONDS, version, engine)
 
     async def _chat(self, address: str) -> str:
         """Return the chat of a stored address; raises Refused for a number that is not on WhatsApp."""
@@ -251,6 +301,18 @@ class WahaTransport(Gateway):
         return [group_of(item) for item in items if isinstance(item, dict)]
 
 
+def takes_ids(base: str) -> bool:
+    """Return whether the server takes ids of ours with texts, as far as its version is known."""
+    version = VERSIONS.get(base, NO_VERSION)
+    numbers = tuple(map(int, re.findall(r"[0-9]{1,6}", version.number)[:3]))
+    return version.engine in TAKING_IDS and numbers >= TAKES_IDS_SINCE
+
+
+def own_id(message_id: str) -> str:
+    """Return the WhatsApp id of a message of ours, the same for every try, in the form that linked devices give."""
+    return f"3EB0{hashlib.blake2s(message_id.encode(), digest_size=9).hexdigest().upper()}"
+
+
 def file_of(media: Media, kind: str, converted: str) -> dict[str, str]:
     conversion = CONVERSIONS[kind]
     name = f"{PurePosixPath(media.filename).stem}{conversion.suffix}"
@@ -309,7 +371,7 @@ CERTAIN = (
 
 def outcome_of(answer: Answer) -> Outcome:
     if answer.status in (200, 201):
-        message = message_id(answer.body)
+        message = id_in(answer.body)
         # WEBJS has answered 201 with an empty body and sent the message.
         return Sent(message) if message else Unknown("accepted without an id")
     if answer.status in KIND_OF_STATUS:
@@ -341,7 +403,7 @@ def words(answer: Answer) -> str:
     return ", ".join(map(str, message)) if isinstance(message, list) else as_text(message)
 
 
-def message_id(body: Any) -> str:
+def id_in(body: Any) -> str:
     """Return WhatsApp's own id of a message, however the engine wraps it."""
     return next((short_id(value) for place in ID_PLACES if (value := as_text(dig(body, *place)))), "")
 

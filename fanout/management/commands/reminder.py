@@ -25,7 +25,7 @@ from fanout.runs.freezing import written_part
 from reminders import media, readiness, schedule, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
-from reminders.readiness import action_through, connect_problem, senders_problem
+from reminders.readiness import action_through, connect_problem, inmail_problem, senders_problem
 
 REPLY = "reply-"
 
@@ -62,6 +62,7 @@ class Command(CrierCommand):
         add.add_argument(
             "--connect", action="store_true", help="send LinkedIn connection requests, with the text as their note"
         )
+        add.add_argument("--inmail", action="store_true", help="send LinkedIn InMail, which costs a credit each")
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
         add.add_argument("--caption", action=Part, help="caption of the preceding file")
@@ -214,10 +215,14 @@ def check_captions(parts: list[dict[str, Any]], channels: Sequence[Channel]) -> 
             raise BadInput(problem)
 
 
-def read_action(account: Account, connects: bool) -> str:
+def read_action(account: Account, connects: bool, inmail: bool, parts: int) -> str:
+    if connects and inmail:
+        raise BadInput("Choose --connect or --inmail, not both.")
     if connects and (problem := connect_problem(account)):
         raise BadInput(f"--connect: {problem}")
-    return action_through(account, connects, before="")
+    if inmail and (problem := inmail_problem(account, parts)):
+        raise BadInput(f"--inmail: {problem}")
+    return action_through(account, connects, before="", inmail=inmail)
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
@@ -232,7 +237,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
         # Caps count mails and messages separately.
-        action=read_action(account, options["connect"]),
+        action=read_action(account, options["connect"], options["inmail"], len(parts)),
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
         cron=options["cron"] or "",

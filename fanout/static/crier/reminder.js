@@ -20,8 +20,10 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function showFields() {
     // Until an account is chosen, every filled-in field stays visible.
-    row("subject").hidden = !can("subject") && !field("subject").value;
-    if (field("connect").type === "checkbox") row("connect").hidden = !can("connects") && !field("connect").checked;
+    row("subject").hidden = !can("subject") && !field("inmail").checked && !field("subject").value;
+    for (const [name, ability] of [["connect", "connects"], ["inmail", "inmails"]]) {
+      if (field(name).type === "checkbox") row(name).hidden = !can(ability) && !field(name).checked;
+    }
   }
 
   // --- further senders ------------------------------------------------------------------------------------
