@@ -14,6 +14,7 @@ from accounts import message_templates
 from accounts.channels import templates
 from accounts.channels.templates import Template
 from accounts.models import Account
+from reminders.models import Reminder
 from reminders.placeholders import Malformed, placeholders, render
 
 TEXT = "text"
@@ -47,6 +48,22 @@ def key_of(template: Template) -> str:
 def stored_key(part: Mapping[str, Any] | None) -> str:
     """Return the key of the template that a stored part has, or ""."""
     return f"{part['name']}:{part['language']}" if part else ""
+
+
+def stored_parts(reminder: Reminder) -> list[WrittenPart]:
+    """Return the parts of Message 1 as they are stored."""
+    return [
+        WrittenPart(
+            f"part {n}", part.kind, part.text, stored_key(part.template), (part.template or {}).get("values") or {}
+        )
+        for n, part in enumerate(reminder.messages.all(), 1)
+    ]
+
+
+def who_is_outside(outside: int, people: int, exact: bool) -> str:
+    """Return how many people need a template, in words."""
+    lead = "" if exact or not outside else "Up to "
+    return f"{lead}{outside:,} of {people:,} people will not have written within 24 hours before it goes out."
 
 
 class Choice:

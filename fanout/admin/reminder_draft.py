@@ -21,7 +21,7 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
-from fanout.lanes.chats import known_addresses, new_among
+from fanout.lanes.chats import heard_among, known_addresses, new_among
 from fanout.models import KnownChat
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at
@@ -320,10 +320,10 @@ class Chosen:
     def heard_since(self, account: int, since: datetime, now: datetime) -> int:
         """Return how many of the recipients are people who have written to the account since then."""
         silent = Q(status__in=Recipient.GETS_NOTHING)
-        heard = KnownChat.objects.filter(account=account, heard_at__gt=since).values("address")
         stored = self.stored.filter(~silent, ~suppressions.is_suppressed(now), kind__in=NEW_CHAT_KINDS)
         listed = {p.address for p in self.listed if p.kind in NEW_CHAT_KINDS and p.status not in Recipient.GETS_NOTHING}
-        return stored.filter(address__in=heard).count() + len(heard.filter(address__in=listed))
+        chats = KnownChat.objects.filter(account=account, heard_at__gt=since, address__in=listed)
+        return heard_among(stored, account, since) + chats.count()
 
     def tag_counts(self) -> dict[str, int]:
         """Return how many recipients with each tag these accounts reach."""

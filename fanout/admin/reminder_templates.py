@@ -14,7 +14,7 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin.reminder_draft import MOST_VALUES, Chosen, posted_parts, template_values
-from reminders.part_templates import Choice, WrittenPart, key_of, stored_key
+from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, who_is_outside
 from reminders.placeholders import ALWAYS, values_of
 
 NO_TEMPLATE = ("", "none: only people who wrote within 24 hours get it")
@@ -110,9 +110,7 @@ def _who(chosen: Chosen, accounts: Sequence[Account], people: int, at: datetime,
         return ""
     longest = max(channel(account.channel).free_for for account in accounts)  # type: ignore[type-var]
     heard = [chosen.heard_since(account.pk, at - longest, now) for account in accounts]  # type: ignore[operator]
-    outside = people - min(heard)
-    lead = "Up to " if len(accounts) > 1 and outside else ""
-    return f"{lead}{outside:,} of {people:,} people will not have written within 24 hours before it goes out."
+    return who_is_outside(people - min(heard), people, exact=len(accounts) == 1)
 
 
 def _written(form: Mapping[str, str]) -> list[WrittenPart]:

@@ -154,6 +154,13 @@ def new_among(persons: QuerySet[Any], account_id: int) -> int:
     return new
 
 
+def heard_among(persons: QuerySet[Any], account_id: int, since: datetime) -> int:
+    """Return how many of these persons have written to the account since then."""
+    heard = KnownChat.objects.filter(account=account_id, heard_at__gt=since).values("address")
+    n: int = persons.filter(address__in=heard).count()
+    return n
+
+
 def chats_with(account_id: int) -> QuerySet[KnownChat]:
     """Return, for a subquery, the account's chat with a row that has an address."""
     return KnownChat.objects.filter(account=account_id, address=OuterRef("address"))

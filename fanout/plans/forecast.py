@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.chats import new_among, new_in_reminders, scaled_to_all
+from fanout.lanes.chats import heard_among, new_among, new_in_reminders, scaled_to_all
 from fanout.models import Run
 from fanout.plans.outlook import (
     DayPlan,
@@ -51,6 +51,7 @@ from fanout.plans.queue import (
 from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, local_date
 from reminders.models import Recipient, Reminder
 from reminders.moments import about, closing_time, two_clocks, wall_clock
+from reminders.part_templates import Choice, stored_parts, who_is_outside
 from reminders.targets import count_kinds, shares
 from reminders.window import Window
 
@@ -461,3 +462,23 @@ def _seconds_at_pace(run: Run, lanes: Sequence[AccountSnapshot]) -> float:
         for snapshot in lanes
     ]
     return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0
+
+
+# --- people who need a template ----------------------------------------------------------------------------
+
+
+def template_outlook(reminder: Reminder, at: datetime) -> list[str]:
+    """Return how many people will need a message template when the reminder goes out, and the parts that lack one."""
+    choice = Choice(reminder.senders)
+    persons = Recipient.objects.filter(pk__in=reminder.targets.values("recipient"), kind__in=NEW_CHAT_KINDS)
+    people = persons.count() if choice.needed else 0
+    if not people:
+        return []
+    heard = [
+        heard_among(persons, account.pk, at - free_for)
+        for account in choice.accounts
+        if (free_for := channel(account.channel).free_for) is not None
+    ]
+    fates = [choice.fate(part, {}) for part in stored_parts(reminder)]
+    who = who_is_outside(people - min(heard), people, exact=len(heard) == 1)
+    return [who, *(fate["problem"] for fate in fates if fate["problem"])]

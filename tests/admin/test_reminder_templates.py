@@ -18,6 +18,7 @@ from fanout.runs.freezing import frozen_part
 from reminders.models import Reminder
 from tests.admin.conftest import login
 from tests.admin.forms import PNG, filled, parts, save
+from tests.commands.calling import text
 from tests.factories import AccountFactory
 
 pytestmark = pytest.mark.django_db
@@ -120,6 +121,15 @@ def test_why_there_is_nothing_to_choose(operator: Any) -> None:
     assert "Testing the account reads them" in outlook(operator, data)["note"]
     Account.objects.update(templates_problem="Templates could not be read: no")
     assert outlook(operator, data)["note"] == "Templates could not be read: no"
+
+
+def test_the_forecast_on_the_shell_says_it_too(operator: Any, account: Account) -> None:
+    assert save(operator, filled(account, paste=PASTE) | parts(TWO_LINES)).status_code == 302
+
+    said = text("forecast", "Choir")
+
+    assert "2 of 2 people will not have written within 24 hours before it goes out." in said
+    assert "part 1 has no template" in said
 
 
 # --- saving -----------------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ def test_a_profile_is_looked_up_once_and_written_to_by_its_id() -> None:
     sent = Answer(201, {"chat_id": "c", "message_id": "m"})
     gateway = FakeGateway("unipile", {ANN: Answer(200, {"provider_id": "ACo1"}), CHATS: sent})
 
-    assert write(gateway, TEXT, TEXT) == [Sent("m"), Sent("m")]
+    assert write(gateway, TEXT, TEXT) == [Sent("m", "linkedin.com/in/ACo1")] * 2
     assert gateway.paths == [ANN, CHATS, CHATS]
     assert gateway.requests[0].query == {"account_id": "a 1"}
     for name, value in (("account_id", "a 1"), ("text", TEXT.text), ("attendees_ids", "ACo1")):

@@ -53,3 +53,34 @@ def test_a_limit_a_reaction_and_preferences(tmp_path: Path) -> None:
     assert not InboundEvent.objects.filter(kind="reply").exists()
     assert list(Suppression.objects.values_list("address", flat=True)) == [STOPPING]
     assert Recipient.objects.get(address=RESUMING).status == "active"
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [
+        (131031, "suspended", "Meta has restricted the business account"),
+        (131042, "suspended", "Meta has no valid means of payment"),
+        (130429, "active", ""),
+    ],
+)
+def test_what_meta_reports_late_means_the_same_as_at_once(tmp_path: Path, code: int, status: str, words: str) -> None:
+    credentials = {"access_token": "k", "app_secret": SECRET}
+    with GatewayServer(tmp_path, "cloud") as gateway, listening() as site:
+        config = {"url": gateway.url, "phone_number_id": "10200", "template": "news"}
+        run = make_run("cloud", config, credentials, [("person", number) for number in PEOPLE], "message")
+        account = Account.objects.get()
+        gateway.set_hook("10200", f"{site}/hooks/cloud/{account.hook_token}", SECRET)
+        carry_out(run)
+        assert gateway.answer(LIMITED, "Meta's words", f"failed {code}") == 200
+        while worker.step(timezone.now()):
+            pass
+
+    account.refresh_from_db()
+    assert account.status == status
+    assert words in account.status_reason
+    # It was not delivered, for the account's trouble: it goes again later.
+    assert run.targets.get(address=LIMITED).status == "pending"
+    lane = LaneState.objects.get(account=account)
+    assert (lane.next_send_at is not None and lane.probing) is (status == "active")

@@ -11,7 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from accounts.channels.http import Answer
-from tests.gateways.server import Dialect, Malformed
+from accounts.channels.sandbox.book import Line
+from tests.gateways.server import Dialect, Hooked, Malformed
 
 #: A member's id here is the profile's name with this in front.
 MEMBER = "member-"
@@ -80,6 +81,21 @@ class Unipile(Dialect):
 
     def accepted(self, provider_id: str, to: str) -> Answer:
         return Answer(201, {"id": provider_id})
+
+    def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
+        """`hidden`: only the member's id is named, which is valid for one account; else the profile too."""
+        return self.hooked(line, "message_received", {"message": text}, hidden, key)
+
+    def reaction(self, line: Line, emoji: str, key: str) -> Hooked:
+        return self.hooked(line, "message_reaction", {"reaction": emoji}, "", key)
+
+    def hooked(self, line: Line, event: str, said: dict[str, str], hidden: str, key: str) -> Hooked:
+        name = line["to"].rpartition("/")[2]
+        sender = {"attendee_provider_id": MEMBER + name, "attendee_name": "Ana"}
+        sender |= {} if hidden else {"attendee_public_identifier": name}
+        told = {"event": event, "account_id": line["account"], "account_info": {"user_id": "me"}, "sender": sender}
+        told |= {"chat_id": "c1", "message_id": f"in-{event}-{line['provider_id']}", **said}
+        return Hooked({"X-Crier-Token": key}, json.dumps(told).encode())
 
 
 def profile(member: str) -> str:

@@ -118,6 +118,11 @@ class LinkedInTransport(Unipile):
             self._members[name] = member_of(answer)
         return self._members[name]
 
+    def known_as(self, address: str, answer: Answer) -> str:
+        """Return the profile by its member's id, which is all that some reports name."""
+        member = self._members.get(address.removeprefix(PROFILE_PREFIX), "")
+        return f"{PROFILE_PREFIX}{member}" if member else ""
+
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         if part.action == Action.CONNECTION_REQUEST:
             return outcome_of(answer, "invitation_id", repeatable=True)

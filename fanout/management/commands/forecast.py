@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from fanout.management.base import BadInput, CrierCommand, find_reminder, find_run, table
-from fanout.plans.forecast import Forecast, forecast_reminder, forecast_run
+from fanout.plans.forecast import Forecast, forecast_reminder, forecast_run, template_outlook
 from reminders.moments import moment
 
 
@@ -26,14 +26,16 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["reminder"]) == bool(options["run"]):
             raise BadInput("Name either a reminder or a run.")
-        now = timezone.now()
+        now, templates = timezone.now(), []
         if options["run"]:
             run = find_run(options["run"])
             forecast, timezone_name = forecast_run(run, now), run.timezone
         else:
             reminder = find_reminder(options["reminder"])
             forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
-        self.answer(as_data(forecast), forecast.sentence, *days(forecast, timezone_name))
+            templates = template_outlook(reminder, forecast.starts_at or now)
+        report = as_data(forecast) | ({"templates": templates} if templates else {})
+        self.answer(report, forecast.sentence, *templates, *days(forecast, timezone_name))
 
 
 def as_data(forecast: Forecast) -> dict[str, Any]:
