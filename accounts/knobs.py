@@ -67,6 +67,14 @@ KNOBS: dict[str, Knob] = {
         Knob(
             "bounce_rate_pause", 0.05, 0, 1, "share of bounces (0.05: 5 %) above which the account pauses", whole=False
         ),
+        Knob(
+            "complaint_rate_pause",
+            0.01,
+            0,
+            1,
+            "share of complaints in a week (0.01: 1 %) above which the account pauses",
+            whole=False,
+        ),
         Knob("retry_base_seconds", 5, 1, 3_600, "wait before the first retry, in seconds (not for mail)", whole=False),
         Knob("new_chats_per_day", math.inf, 0, 100_000, "people a day to whom it writes for the first time"),
     )

@@ -86,6 +86,7 @@ class Account(Owned):
     error_rate_slowdown = models.FloatField(null=True, blank=True)
     circuit_breaker = models.FloatField(null=True, blank=True)
     bounce_rate_pause = models.FloatField(null=True, blank=True)
+    complaint_rate_pause = models.FloatField(null=True, blank=True)
     retry_base_seconds = models.FloatField(null=True, blank=True)
     new_chats_per_day = models.PositiveIntegerField(null=True, blank=True)
 

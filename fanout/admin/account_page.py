@@ -25,6 +25,7 @@ from fanout.admin.run_status import my_zone, why_account
 from fanout.admin.widgets import Chart, bar_chart, timeline_chart
 from fanout.lanes import account_limits, tuning
 from fanout.lanes.account_state import AccountState, count_new_chats
+from fanout.lanes.reputation import mail_health
 from fanout.models import Activity, Run
 from fanout.rules.gates import Cap, local_date
 from fanout.rules.outcomes import timeouts_in_words
@@ -49,6 +50,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "caps": caps_today(account, now),
         "new_chats": state.new_chats if channel(account.channel).begins_chats else None,
         "timeouts": timeouts_in_words(state.timeouts),
+        "mail_health": mail_health(account, now),
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],

@@ -1,15 +1,63 @@
-"""Read complaints in mails: feedback reports (ARF, RFC 5965) and Microsoft's, which has a form of its own."""
+"""Hear complaints: read feedback reports (ARF, RFC 5965) and Microsoft's own form in mails, suppress the person as any
+provider's complaint does, and judge the account that sent."""
 
 from __future__ import annotations
 
+import hashlib
+from datetime import datetime
 from email.message import Message
 from typing import NamedTuple
 
-from fanout.inbound.mails import address_in, message_of, read_mail, returned_messages, text
-from fanout.rules.message_ids import Named
+from accounts.channels.events import EventKind, ProviderEvent
+from accounts.models import Account
+from fanout.database import carry_out
+from fanout.inbound import bounces, origins, replies
+from fanout.inbound.events import store
+from fanout.inbound.mails import MAX_BYTES, address_in, message_of, read_mail, returned_messages, text
+from fanout.lanes import reputation
+from fanout.lanes.wake import wake_lanes
+from fanout.models import Event, InboundEvent, RunTarget
+from fanout.rules.message_ids import Named, message_id
+from reminders.erasure import is_faceless
 
 #: Feedback that is no complaint of a person: a false alarm, or a report about SPF, DKIM and DMARC (RFC 6591).
 NO_COMPLAINT = frozenset({"not-spam", "auth-failure", "dmarc", "tls"})
+
+
+# --- from mails -------------------------------------------------------------------------------------------
+
+
+def take_in_complaint(raw: bytes, now: datetime) -> tuple[bool, bool]:
+    """Store the mail's complaint as an event of the account that sent. Returns whether it is one, and whether it is
+    new; the inbound worker works on it."""
+    complaint = parse_complaint(raw)
+    if complaint is None:
+        return False, False
+    target = _target(complaint, raw, now)
+    if target is None or is_faceless(target.address):
+        return True, False
+    event = ProviderEvent(
+        # One message is complained about once, in however many reports.
+        key=f"mail-complaint-{hashlib.sha256(f'{target.pk}'.encode()).hexdigest()}",
+        kind=EventKind.COMPLAINT,
+        address=target.address,
+        message_id=message_id(target.pk, complaint.message.part if complaint.message else 0),
+        text=complaint.detail,
+        detail={"by": "mail"},
+    )
+    return True, bool(store(target.account_id, [event], now))
+
+
+def _target(complaint: Complaint, raw: bytes, now: datetime) -> RunTarget | None:
+    """Return the delivery that is complained about. Reporters may hide the recipient, and our id names it; without the
+    id, recipient, sender and time must fit a delivery: anyone can send something that looks like a report."""
+    if complaint.message is not None:
+        return RunTarget.objects.filter(pk=complaint.message.target_id).first()
+    origin = origins.origin_of(raw)
+    origin = origin._replace(sent_at=origin.sent_at or origins.moment(complaint.received))
+    if not complaint.address or (origin.sent_at is None and not origin.ids):
+        return None
+    return next(iter(origins.deliveries(complaint.address, origin, now).targets), None)
 
 
 class Complaint(NamedTuple):
@@ -18,10 +66,14 @@ class Complaint(NamedTuple):
     address: str
     message: Named | None
     detail: str
+    #: when the message had arrived, as the report writes it
+    received: str = ""
 
 
 def parse_complaint(raw: bytes) -> Complaint | None:
     """Return the complaint that a mail reports; None for other mails."""
+    if len(raw) > MAX_BYTES:
+        return None
     mail = read_mail(raw)
     returned = [one for part in mail.walk() for one in returned_messages(part)]
     report = next((part for part in mail.walk() if part.get_content_type() == "message/feedback-report"), None)
@@ -34,7 +86,8 @@ def parse_complaint(raw: bytes) -> Complaint | None:
     if kind in NO_COMPLAINT:
         return None
     addresses = (address_in(fields, "Original-Rcpt-To"), *(address_in(one, "To") for one in returned[:1]))
-    return Complaint(next(filter(None, addresses), ""), message_of(mail, raw), kind)
+    received = text(fields, "Received-Date") or text(fields, "Arrival-Date")
+    return Complaint(next(filter(None, addresses), ""), message_of(mail, raw), kind, received)
 
 
 def fields_of(report: Message) -> Message:
@@ -44,3 +97,21 @@ def fields_of(report: Message) -> Message:
         return payload[0]
     content = report.get_payload(decode=True)
     return read_mail(content.strip() + b"\n\n" if isinstance(content, bytes) else b"")
+
+
+# --- from events ------------------------------------------------------------------------------------------
+
+
+def complained(event: InboundEvent, now: datetime) -> str:
+    """Apply a complaint and return its effect in words: the person is suppressed, the account judged."""
+    done = [replies.complaint(event, now)]
+    target = bounces.target_of(event)
+    if target is not None:
+        InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
+        Event.objects.create(run_id=target.run_id, at=now, verb="complained", detail=target.address)
+    account = Account.objects.get(pk=event.account_id)
+    threshold = account.settings()["complaint_rate_pause"].value
+    if words := carry_out(reputation.judge_complaints(account.pk, threshold, now)):
+        done.append(words)
+        wake_lanes([account.pk], now)
+    return "; ".join(done)

@@ -18,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 
 from fanout.database import Row, execute
-from fanout.inbound import bounces, known_ids, receipts, replies, sessions
+from fanout.inbound import bounces, complaints, known_ids, receipts, replies, sessions
 from fanout.inbound.events import NotYet, look_again
 from fanout.models import InboundEvent
 
@@ -154,7 +154,7 @@ EFFECTS: dict[str, Effect] = {
     Kind.BOUNCE: bounces.bounced,
     Kind.REPLY: replies.reply,
     Kind.UNSUBSCRIBE: replies.unsubscribe,
-    Kind.COMPLAINT: replies.complaint,
+    Kind.COMPLAINT: complaints.complained,
     Kind.SESSION: sessions.session_changed,
 }
 

@@ -99,6 +99,8 @@ class InboundEvent(models.Model):
             models.Index(fields=["-id"], name="inbound_failed", condition=Q(state="failed")),
             # the newest report about an account's session
             models.Index(fields=["account", "-happened_at"], name="inbound_session", condition=Q(kind="session")),
+            # an account's complaint rate
+            models.Index(fields=["account", "happened_at"], name="inbound_complaint", condition=Q(kind="complaint")),
             # retention
             models.Index(fields=["came_at"], name="inbound_came"),
         ]

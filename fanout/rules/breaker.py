@@ -14,6 +14,8 @@ JUDGED = SENT + FAILURES  # being asked to wait, or not reaching the provider, i
 SAMPLE_SIZE = 50
 MINIMUM_SAMPLE = 20  # below it a rate says nothing
 LAST_OUTCOMES, MOST_SOFT = 5, 3  # of one address: 3 soft bounces among its last 5 outcomes are too many
+COMPLAINT_LIMIT = 0.003  # of the messages of a week: Gmail and Yahoo reject mail of senders above it
+LEAST_COMPLAINTS = 2
 MOST_UNREACHABLE = 6  # in a row: an outage of hours must not push the outcomes out of the sample
 
 
@@ -54,6 +56,20 @@ def too_many_bounces(bounced: int, sends: int, threshold: float) -> str:
     if sends < MINIMUM_SAMPLE or bounced / sends <= threshold:
         return ""
     return f"bounce rate {bounced / sends:.0%}: {bounced} of {sends} messages came back"
+
+
+def complaint_rate(complaints: int, sends: int) -> float:
+    """Return complained ÷ sent; 0 below the minimum sample."""
+    return complaints / sends if sends >= MINIMUM_SAMPLE else 0.0
+
+
+def warns_of_complaints(complaints: int, sends: int) -> bool:
+    return complaint_rate(complaints, sends) > COMPLAINT_LIMIT
+
+
+def too_many_complaints(complaints: int, sends: int, threshold: float) -> bool:
+    """Return whether the account must pause. One person alone does not stop it."""
+    return complaints >= LEAST_COMPLAINTS and complaint_rate(complaints, sends) > threshold
 
 
 def worn_out(soft: Sequence[bool]) -> bool:

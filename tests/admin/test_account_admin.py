@@ -23,7 +23,7 @@ from fanout.models import Event, Run
 from tests.admin.conftest import login
 from tests.admin.forms import account_form
 from tests.channels.mail_server import ScriptedServer
-from tests.factories import AccountFactory, ActivityFactory, LaneStateFactory, RunFactory
+from tests.factories import AccountFactory, ActivityFactory, LaneStateFactory, RunFactory, RunTargetFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -274,3 +274,25 @@ def test_the_page_says_that_the_provider_does_not_answer(operator: User, timeout
     LaneStateFactory.create(account=account, timeouts=timeouts)
     page = login(operator).get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
     assert ("The provider did not answer in time 3 times in a row; each time" in page) is bool(timeouts)
+
+
+def test_the_page_says_which_refusals_are_our_fault_and_what_to_do(client: Any, admin_user: User) -> None:
+    account = AccountFactory.create(channel="smtp", address="m@example.com", config={"host": "mail.example.com"})
+    target = RunTargetFactory.create(
+        run__account=account,
+        account=account,
+        status="failed",
+        error_kind="sender_rejected",
+        error="550 5.7.26 Unauthenticated email: DMARC <b>policy</b>",
+    )
+    ActivityFactory.create(
+        account=account, run_target=target, action="email", outcome="failed", kind="sender_rejected", at=timezone.now()
+    )
+    client.force_login(admin_user)
+
+    page = client.get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
+
+    assert "Mail health" in page
+    assert "Refused: SPF, DKIM or DMARC" in page
+    assert "Fix the sender&#x27;s domain: publish SPF and DKIM records" in page
+    assert "550 5.7.26 Unauthenticated email: DMARC &lt;b&gt;policy&lt;/b&gt;" in page

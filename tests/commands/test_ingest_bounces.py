@@ -45,7 +45,8 @@ def test_files(target: RunTarget, tmp_path: Path) -> None:
     answer.write_bytes(ORDINARY)
 
     assert (
-        ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 new, 0 replies, 1 neither, 0 unreadable.\n"
+        ingest("--file", str(bounce), str(answer))
+        == "2 mails: 1 bounces, 1 new, 0 replies, 0 complaints, 1 neither, 0 unreadable.\n"
     )
     assert ingest("--file", str(bounce)).startswith("1 mails: 1 bounces, 0 new")
 
@@ -54,7 +55,7 @@ def test_scripts_get_the_counts_as_json(target: RunTarget, tmp_path: Path) -> No
     bounce = tmp_path / "bounce.eml"
     bounce.write_bytes(report(returned=id_of(target)))
 
-    counts = {"mails": 1, "bounces": 1, "new": 1, "replies": 0, "neither": 0, "unreadable": 0}
+    counts = {"mails": 1, "bounces": 1, "new": 1, "replies": 0, "complaints": 0, "neither": 0, "unreadable": 0}
     assert json.loads(ingest("--file", str(bounce), "--json")) == counts
 
 
@@ -109,7 +110,7 @@ IMAP = ("--imap", "mail.example.com", "--user", "bounces")
 
 
 def test_imap_marks_what_was_applied(db: None, box: Mailbox) -> None:
-    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 new, 0 replies, 1 neither, 0 unreadable.\n"
+    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 new, 0 replies, 0 complaints, 1 neither, 0 unreadable.\n"
 
     assert box.flags == {1: r"(\Seen \Flagged)", 2: r"(\Seen)", 3: r"(\Seen)"}
     assert box.closed
@@ -174,7 +175,16 @@ def about(target: RunTarget) -> bytes:
 def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServer) -> None:
     server.put(about(target), ORDINARY, b"\xff\x00 garbage", QMAIL)
 
-    assert fetch(server) == {"mails": 4, "bounces": 2, "new": 1, "replies": 0, "neither": 2, "unreadable": 0}
+    counts = {
+        "mails": 4,
+        "bounces": 2,
+        "new": 1,
+        "replies": 0,
+        "complaints": 0,
+        "neither": 2,
+        "unreadable": 0,
+    }
+    assert fetch(server) == counts
 
     target.refresh_from_db()
     assert target.status == "failed"
@@ -183,7 +193,16 @@ def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServ
     assert server.flags() == ["S", "FS", "FS", "S"]
     assert fetch(server)["mails"] == 0
     server.put(about(target))
-    assert fetch(server) == {"mails": 1, "bounces": 1, "new": 0, "replies": 0, "neither": 0, "unreadable": 0}
+    counts = {
+        "mails": 1,
+        "bounces": 1,
+        "new": 0,
+        "replies": 0,
+        "complaints": 0,
+        "neither": 0,
+        "unreadable": 0,
+    }
+    assert fetch(server) == counts
 
 
 @pytest.mark.slow
@@ -196,7 +215,16 @@ def test_only_the_beginning_of_a_huge_mail_is_fetched(target: RunTarget, server:
 @pytest.mark.slow
 def test_a_reply_is_processed_and_stays_flagged_for_a_person(target: RunTarget, server: ImapServer) -> None:
     server.put(ORDINARY.replace(id_of(NO_TARGET).encode(), id_of(target).encode()))
-    assert fetch(server) == {"mails": 1, "bounces": 0, "new": 1, "replies": 1, "neither": 0, "unreadable": 0}
+    counts = {
+        "mails": 1,
+        "bounces": 0,
+        "new": 1,
+        "replies": 1,
+        "complaints": 0,
+        "neither": 0,
+        "unreadable": 0,
+    }
+    assert fetch(server) == counts
     assert server.flags() == ["FS"]
     event = InboundEvent.objects.get()
     assert (event.kind, event.address, event.account_id) == ("reply", "ann@example.org", target.account_id)
@@ -210,7 +238,16 @@ def test_a_mail_that_breaks_us_does_not_block_the_others(
     monkeypatch.setattr(bounces, "take_in", lambda raw, now: 1 // 0 if b"poison" in raw else really(raw, now))
     server.put(b"Subject: poison\r\n\r\n", about(target))
 
-    assert fetch(server) == {"mails": 2, "bounces": 1, "new": 1, "replies": 0, "neither": 0, "unreadable": 1}
+    counts = {
+        "mails": 2,
+        "bounces": 1,
+        "new": 1,
+        "replies": 0,
+        "complaints": 0,
+        "neither": 0,
+        "unreadable": 1,
+    }
+    assert fetch(server) == counts
     assert server.flags() == ["FS", "S"]
     assert "could not be read as a bounce" in caplog.text
 
@@ -254,7 +291,16 @@ def test_a_connection_that_drops_in_the_middle_loses_nothing(
     assert target.status == "failed"
 
     server.start()
-    assert fetch(server) == {"mails": 2, "bounces": 1, "new": 0, "replies": 0, "neither": 1, "unreadable": 0}
+    counts = {
+        "mails": 2,
+        "bounces": 1,
+        "new": 0,
+        "replies": 0,
+        "complaints": 0,
+        "neither": 1,
+        "unreadable": 0,
+    }
+    assert fetch(server) == counts
     assert server.flags() == ["S", "FS"]
 
 

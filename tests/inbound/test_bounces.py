@@ -731,7 +731,7 @@ def test_the_webhook_takes_a_bounce(target: RunTarget, settings: Any) -> None:
     response = bounce_webhook(post(report(returned=id_of(target))))
 
     assert response.status_code == 200
-    assert response.content == b'{"bounces": 1, "replies": 0, "applied": 1}'
+    assert response.content == b'{"bounces": 1, "complaints": 0, "replies": 0, "applied": 1}'
     target.refresh_from_db()
     assert target.status == "failed"
 

@@ -16,7 +16,7 @@ from django.core.management.base import CommandParser
 from django.db import OperationalError
 from django.utils import timezone
 
-from fanout.inbound import bounces
+from fanout.inbound import bounces, complaints
 from fanout.inbound.mails import MAX_BYTES, TooLarge, take_in_reply
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
@@ -44,11 +44,11 @@ class Command(CrierCommand):
         parser.add_argument("--limit", type=int, default=500, help="most mails to read [500]")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.bounces = self.applied = self.replies = self.others = self.unreadable = 0
+        self.bounces = self.complaints = self.applied = self.replies = self.others = self.unreadable = 0
         in_range("--limit", options["limit"], 1, MOST)
         mails = self._from_imap(options) if options["imap"] else self._from_files(options["file"])
         total = sum(1 for _ in mails)
-        counts = {"bounces": self.bounces, "new": self.applied, "replies": self.replies}
+        counts = {"bounces": self.bounces, "new": self.applied, "replies": self.replies, "complaints": self.complaints}
         counts |= {"neither": self.others, "unreadable": self.unreadable}
         data = {"mails": total} | {name.replace(" ", "_"): n for name, n in counts.items()}
         self.answer(data, f"{total} mails: {', '.join(f'{n} {name}' for name, n in counts.items())}.")
@@ -57,8 +57,9 @@ class Command(CrierCommand):
         """Process a mail and return whether it was a bounce; others are left for a person to look at."""
         try:
             now = timezone.now()
-            count, applied = bounces.take_in(raw, now)
-            is_reply, new = (False, False) if count else take_in_reply(raw, now)
+            complained, heard = complaints.take_in_complaint(raw, now)
+            count, applied = (0, heard) if complained else bounces.take_in(raw, now)
+            is_reply, new = (False, False) if count or complained else take_in_reply(raw, now)
         except OperationalError:
             raise  # it will work later, and the mail stays unseen until then
         except Exception as problem:
@@ -69,9 +70,10 @@ class Command(CrierCommand):
             return False
         self.bounces += count
         self.applied += applied + new
+        self.complaints += complained
         self.replies += is_reply
-        self.others += not count and not is_reply
-        return bool(count)
+        self.others += not count and not is_reply and not complained
+        return bool(count) or complained
 
     # -- files --------------------------------------------------------------------------------------------
 

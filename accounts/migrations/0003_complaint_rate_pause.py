@@ -1,0 +1,15 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("accounts", "0001_initial"),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name="account",
+            name="complaint_rate_pause",
+            field=models.FloatField(blank=True, null=True),
+        ),
+    ]

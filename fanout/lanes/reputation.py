@@ -1,0 +1,139 @@
+"""An account's reputation: how many people complained, which refusals are its own fault, and what to do about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from accounts.actions import Action
+from accounts.channels.base import Kind
+from accounts.channels.faults import ADVICE, Cause, cause_of
+from accounts.channels.registry import channel
+from accounts.models import Account
+from fanout.database import Row, Steps, execute
+from fanout.lanes import status
+from fanout.lanes.telling import add_event, tell
+from fanout.rules import breaker
+from fanout.rules.outcomes import AccountChange
+
+#: People complain days after the message, so a day alone says little.
+SPAN = timedelta(days=7)
+WARNED_FOR = timedelta(days=1)
+WARNING = "complaints"
+
+# Complaints of the last days, and the messages that went out in them. Messages sent before the account was last
+# activated do not count: an operator has seen what became of them.
+COMPLAINTS = """
+SELECT a.id, a.owner_id, a.team_id, a.label,
+       (SELECT count(*) FROM fanout_inboundevent e LEFT JOIN fanout_runtarget t ON t.id = e.run_target_id
+         WHERE e.account_id = a.id AND e.kind = 'complaint' AND e.happened_at >= since.at
+           AND coalesce(t.claimed_at >= since.at, true)) AS complaints,
+       (SELECT count(*) FROM fanout_activity v
+         WHERE v.account_id = a.id AND v.action = ANY(%(actions)s::text[]) AND v.outcome = 'sent'
+           AND v.at >= since.at) AS sends,
+       EXISTS (SELECT FROM fanout_event v
+                WHERE v.account_id = a.id AND v.verb = %(warning)s AND v.at > %(warned_after)s) AS warned
+  FROM accounts_account a,
+       LATERAL (SELECT greatest(%(starts)s::timestamptz, a.status_changed_at) AS at) AS since
+ WHERE a.id = %(account)s
+"""
+
+
+def judge_complaints(account: int, threshold: float, now: datetime) -> Steps[str]:
+    """Pause an account that too many people complain about, or warn its owner and team once a day. Returns what was
+    done in words; empty: nothing."""
+    (row,) = yield COMPLAINTS, _week(account, now)
+    complaints, sends = row["complaints"], row["sends"]
+    why = (
+        f"complaint rate {breaker.complaint_rate(complaints, sends):.1%}: {_counted(complaints)} about {sends} messages"
+    )
+    if breaker.too_many_complaints(complaints, sends, threshold):
+        stopped = yield from status.stop(account, AccountChange("paused", why), now)
+        return f"the account is paused: {why}" if stopped else ""
+    if not breaker.warns_of_complaints(complaints, sends) or row["warned"]:
+        return ""
+    limit = f"Gmail and Yahoo reject mail above {breaker.COMPLAINT_LIMIT:.1%}"
+    yield add_event(now, WARNING, f"{why}; {limit}", account=account)
+    yield from tell(row, "People complain", f"{why}. {limit}: write only to people who expect it", "warning", now)
+    return f"the owner is warned: {why}"
+
+
+def _week(account: int, now: datetime) -> Row:
+    return {
+        "account": account,
+        "actions": list(Action.values),
+        "starts": now - SPAN,
+        "warning": WARNING,
+        "warned_after": now - WARNED_FOR,
+    }
+
+
+def _counted(complaints: int) -> str:
+    return "1 complaint" if complaints == 1 else f"{complaints} complaints"
+
+
+# --- for the account's page -------------------------------------------------------------------------------
+
+OWN_FAULTS = [Kind.SENDER_REJECTED.value, Kind.CONTENT_REJECTED.value]
+MOST_LOOKED_AT = 500
+# Failures that are not the recipient's fault, newest first. A mail that came back counts as a soft bounce: what its
+# target failed of says more.
+REFUSED = """
+SELECT t.error FROM fanout_activity v JOIN fanout_runtarget t ON t.id = v.run_target_id
+ WHERE v.account_id = %(account)s AND v.action = ANY(%(actions)s::text[]) AND v.at >= %(starts)s
+   AND v.outcome = 'failed' AND t.status = 'failed' AND t.error_kind = ANY(%(kinds)s::text[])
+ ORDER BY v.at DESC LIMIT %(most)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFault:
+    """A reason why servers refused the account's mail, with an example and what to do."""
+
+    cause: Cause
+    count: int
+    answer: str
+    advice: str
+
+
+class MailHealth(NamedTuple):
+    """The last seven days of a mail account."""
+
+    sends: int
+    complaints: int
+    rate: float
+    alarming: bool
+    faults: list[OwnFault]
+
+    @property
+    def good(self) -> bool:
+        return not self.complaints and not self.faults
+
+
+def mail_health(account: Account, now: datetime) -> MailHealth | None:
+    """Return how servers and people take the account's mail; None for accounts that send no mail."""
+    if channel(account.channel).action != Action.EMAIL:
+        return None
+    (row,) = execute(COMPLAINTS, _week(account.pk, now))
+    complaints, sends = row["complaints"], row["sends"]
+    return MailHealth(
+        sends,
+        complaints,
+        breaker.complaint_rate(complaints, sends),
+        breaker.warns_of_complaints(complaints, sends),
+        _own_faults(account, now),
+    )
+
+
+def _own_faults(account: Account, now: datetime) -> list[OwnFault]:
+    wanted = {"account": account.pk, "actions": list(Action.values), "starts": now - SPAN}
+    answers = [row["error"] for row in execute(REFUSED, wanted | {"kinds": OWN_FAULTS, "most": MOST_LOOKED_AT})]
+    causes = [cause_of(answer) for answer in answers]
+    newest = dict(zip(reversed(causes), reversed(answers)))
+    return [
+        OwnFault(cause, count, newest[cause], ADVICE[cause])
+        for cause, count in Counter(causes).most_common()
+        if cause in ADVICE
+    ]
