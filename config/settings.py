@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
 
@@ -39,6 +40,12 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
 # Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
+if PUBLIC_URL:
+    # Otherwise every link that recipients have would answer 400.
+    ALLOWED_HOSTS.append(str(urlsplit(PUBLIC_URL).hostname))
+# Adds a visible unsubscribe link to every mail that has none, with these words.
+UNSUBSCRIBE_FOOTER = env.flag("UNSUBSCRIBE_FOOTER", False)
+UNSUBSCRIBE_TEXT = env.text("UNSUBSCRIBE_TEXT", "Unsubscribe")
 # Networks that accounts and webhooks may connect to besides public addresses; none on a server by default.
 ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", default="yes" if EMBEDDED_DATABASE else "no")
 # Offers the sandbox as a channel, and lets a provider's address be one of this machine: for the demo and tests.

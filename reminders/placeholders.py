@@ -17,6 +17,8 @@ from accounts.addresses import GROUP_KINDS, sql_list
 from accounts.channels.base import Part
 
 ALWAYS = ("name", "first_name")
+#: The recipient's own unsubscribe link, made when the message is sent; no list and no default can give another.
+UNSUBSCRIBE = "unsubscribe_link"
 #: where a part may have placeholders; a caption is the text of its file
 TEXTS = ("text", "html", "subject")
 
@@ -137,13 +139,13 @@ def in_parts(parts: Iterable[Mapping[str, Any]]) -> list[Placeholder]:
 
 
 def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of all placeholders in the parts."""
-    return sorted({one.name for one in in_parts(parts)})
+    """Return the names of all placeholders in the parts whose values come from the recipient."""
+    return sorted({one.name for one in in_parts(parts)} - {UNSUBSCRIBE})
 
 
 def required_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of placeholders without a default."""
-    return sorted({one.name for one in in_parts(parts) if one.default is None})
+    return sorted({one.name for one in in_parts(parts) if one.default is None} - {UNSUBSCRIBE})
 
 
 def lacking(names: Iterable[str]) -> str:
@@ -151,8 +153,10 @@ def lacking(names: Iterable[str]) -> str:
     return f"no value for {', '.join(f'{{{name}}}' for name in sorted(names))}, which has no default"
 
 
-def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
-    """Return the part for one recipient, with a key of its own, because its bytes are not shared."""
+def rendered(part: Part, values: Mapping[str, str], target_id: int, link: str | None = None) -> Part:
+    """Return the part for one recipient, with a key of its own, because its bytes are not shared. `link` unsubscribes
+    this recipient."""
+    values = {**values, UNSUBSCRIBE: link or ""}
     return replace(
         part,
         key=f"{part.key}:{target_id}",
@@ -160,6 +164,25 @@ def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
         subject=render(part.subject, values),
         html=render(part.html, values, html.escape),
         template=with_values(part.template, values) if part.template else None,
+    )
+
+
+END_OF_BODY = re.compile(r"(?i)</body\s*>")
+
+
+def with_link(part: Part, link: str, words: str, target_id: int) -> Part:
+    """Return the part with an unsubscribe link below its text and its HTML, unless it shows that link already."""
+    if link in part.text or link in part.html:
+        return part
+    anchor = f'<p style="font-size:small"><a href="{html.escape(link)}">{html.escape(words)}</a></p>'
+    ends = [match.start() for match in END_OF_BODY.finditer(part.html)]
+    end = ends[-1] if ends else len(part.html)
+    return replace(
+        part,
+        key=part.key if part.personal else f"{part.key}:{target_id}",
+        text=f"{part.text}\n\n{words}: {link}".lstrip() if part.text or not part.html else "",
+        html=part.html[:end] + anchor + part.html[end:] if part.html else "",
+        personal=True,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Count, Func, Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 
@@ -18,6 +19,7 @@ from reminders.placeholders import (
     ALWAYS,
     DOUBLED,
     TEXTS,
+    UNSUBSCRIBE,
     Malformed,
     Person,
     Placeholder,
@@ -90,6 +92,9 @@ def problem(texts: Iterable[Text], to: Callable[[], Audience], fallback: Audienc
         used = [(where, one) for where, text in texts for one in _placeholders(where, text)]
     except Malformed as mistake:
         return str(mistake)
+    if no_link := next((_no_link(where) for where, one in used if one.name == UNSUBSCRIBE), ""):
+        return no_link
+    used = [(where, one) for where, one in used if one.name != UNSUBSCRIBE]
     doubled = [(where, match) for where, text in texts for match in DOUBLED.finditer(text)]
     if not used and not doubled:
         return ""
@@ -104,6 +109,14 @@ def problem(texts: Iterable[Text], to: Callable[[], Audience], fallback: Audienc
     about_used = (_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used)
     about_doubled = (_doubled(where, match, have) for where, match in doubled)
     return next(filter(None, chain(about_used, about_doubled)), "")
+
+
+def _no_link(where: str) -> str:
+    if settings.PUBLIC_URL:
+        return ""
+    return (
+        f"In {where}: {{{UNSUBSCRIBE}}} needs an address that recipients reach: ask an administrator to set PUBLIC_URL."
+    )
 
 
 def _placeholders(where: str, text: str) -> list[Placeholder]:
@@ -122,7 +135,7 @@ def _unknown(where: str, one: Placeholder, have: Counter[str], audience: Audienc
 
 def _doubled(where: str, match: re.Match[str], have: Counter[str]) -> str:
     """Refuse {{name}} where recipients have that value: other tools write placeholders like this."""
-    if match["name"].lower() not in ALWAYS and not have[match["name"].lower()]:
+    if match["name"].lower() not in (*ALWAYS, UNSUBSCRIBE) and not have[match["name"].lower()]:
         return ""
     single = match["placeholder"]
     return f"In {where}: write {single} with one brace on each side. {match[0]} would go out as {single} to everyone."
@@ -162,8 +175,9 @@ def preview(parts: Sequence[dict[str, Any]], people: Iterable[Person]) -> list[d
     templates = [frozen(part) for part in parts]
     if not any(part.get("personal") for part in templates):
         return [{"to": EVERYONE, "parts": [_texts(part, {}) for part in templates]}]
+    link = {UNSUBSCRIBE: f"{settings.PUBLIC_URL}/unsubscribe/…"}
     return [
-        {"to": str(person), "parts": [_texts(part, values_for(person, templates) or {}) for part in templates]}
+        {"to": str(person), "parts": [_texts(part, (values_for(person, templates) or {}) | link) for part in templates]}
         for person in people
     ]
 

@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
+from django.conf import settings
+
 from accounts.addresses import NEW_CHAT_KINDS, guess_kind
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import closing
@@ -31,7 +33,7 @@ from fanout.rules.message_ids import message_id
 from fanout.rules.new_chat_limits import NewChats, may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, after_timeout, consequence, timed_out
 from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
-from reminders.placeholders import rendered
+from reminders.placeholders import rendered, with_link
 
 log = logging.getLogger("crier.lane")
 
@@ -273,8 +275,11 @@ class Dispatcher:
 
     def _part(self, run: LaneRun, target: Target) -> Part:
         part = run.parts[target.parts_sent]
+        link = self.account.config.unsubscribe_url(target.address) if part.personal or self.account.adds_link else None
         if part.personal:
-            part = rendered(part, target.values or {}, target.id)
+            part = rendered(part, target.values or {}, target.id, link)
+        if self.account.adds_link and link:
+            part = with_link(part, link, settings.UNSUBSCRIBE_TEXT, target.id)
         if part.media is not None and part.media.key in self.uploads.handles:
             return replace(part, handle=self.uploads.handles[part.media.key].handle)
         return part

@@ -106,6 +106,8 @@ class LaneAccount(AccountState):
     owner_id: int
     # Per action, because each has a cap of its own.
     facts: dict[str, AccountFacts]
+    # Whether every message gets a visible unsubscribe link.
+    adds_link: bool
     epoch: int
     poke: int
     sample: str
@@ -247,6 +249,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         config=config_of(row, 1, unsubscribe_url, link_url),
         owner_id=row["owner_id"],
         facts={},
+        adds_link=settings.UNSUBSCRIBE_FOOTER and channel(row["channel"]).subject,
         epoch=row["epoch"],
         poke=row["poke"],
         sample=row["sample"],

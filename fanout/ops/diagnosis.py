@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from http.client import HTTPException
 from tempfile import TemporaryFile
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import psycopg
 from django.conf import settings
@@ -39,6 +42,7 @@ from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS
 from fanout.runs import texts
 from fanout.runs.why import overdue_results
 from reminders.models import Reminder
+from reminders.suppressions import unsubscribe_url
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
@@ -54,6 +58,16 @@ LINKS_OF_A_DRIVER = 2
 CONNECTIONS_OF_A_BRIDGE = 3
 NAMED = 3
 ACCOUNTS_AT_ONCE = 20
+#: a link for this address is opened, and nothing is changed by that
+LINK_ADDRESS = "doctor@example.com"
+LINK_TIMEOUT = 10.0
+LARGEST_PAGE = 200_000
+LINK_HINTS = {
+    400: "the web process does not allow this host: restart it with the same PUBLIC_URL",
+    404: "the web process has another SECRET_KEY, or the proxy does not pass /unsubscribe/ on",
+    403: "the proxy asks for a login: let /unsubscribe/ through",
+    401: "the proxy asks for a login: let /unsubscribe/ through",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +356,32 @@ async def _problems(active: list[Account]) -> list[str]:
     return [problem for problem in await asyncio.gather(*map(one, active)) if problem]
 
 
+def links() -> Verdict:
+    """Open an unsubscribe link as a recipient's mail program does, through the public address."""
+    url = unsubscribe_url(LINK_ADDRESS)
+    if url is None:
+        mail = [key for key, described in registry.channels().items() if described.subject]
+        if not Account.objects.filter(channel__in=mail, archived=False).exists():
+            return Verdict("links", OK, "no account sends mail, which needs unsubscribe links")
+        text = "mails have no unsubscribe link, which Gmail and Yahoo want of senders of many mails"
+        return Verdict("links", WARNING, text, "set PUBLIC_URL to the address at which recipients reach this site")
+    try:
+        with urlopen(url, timeout=LINK_TIMEOUT) as answer:  # noqa: S310 (PUBLIC_URL is https, by config.env)
+            shown = LINK_ADDRESS in answer.read(LARGEST_PAGE).decode("utf-8", "replace")
+    except HTTPError as refusal:
+        refusal.close()
+        hint = LINK_HINTS.get(refusal.code, "see the log of the web server and of the proxy in front of it")
+        return Verdict("links", FAILED, f"{settings.PUBLIC_URL} answers {refusal.code} to an unsubscribe link", hint)
+    except (OSError, HTTPException) as problem:
+        reason = getattr(problem, "reason", None) or problem
+        hint = "check DNS, certificate and proxy; or this machine alone does not reach its public address"
+        return Verdict("links", WARNING, f"{settings.PUBLIC_URL} cannot be reached from here: {reason}", hint)
+    if not shown:
+        hint = "PUBLIC_URL leads to another site, or to a page in front of this one: let /unsubscribe/ through"
+        return Verdict("links", FAILED, f"{settings.PUBLIC_URL} shows another page for an unsubscribe link", hint)
+    return Verdict("links", OK, f"an unsubscribe link at {settings.PUBLIC_URL} works")
+
+
 #: without the first two the rest makes no sense
 LOOKS: tuple[Callable[[], Verdict], ...] = (
     database,
@@ -359,6 +399,7 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     schedules,
     reminders,
     queue,
+    links,
     accounts,
 )
 

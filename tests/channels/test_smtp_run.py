@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.test import Client
 from django.utils import timezone
 
 from accounts.channels import registry
@@ -16,8 +19,9 @@ from accounts.models import Account, DailyLimit
 from fanout.models import Run, RunTarget
 from fanout.rules import outcomes
 from fanout.runs import controls
-from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, Suppression
 from tests.channels.booking_server import BookingServer
+from tests.channels.mail_server import ScriptedServer
 from tests.engine.driving import drive
 from tests.engine.stage import whole_day
 
@@ -40,7 +44,7 @@ def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "NETWORK_HOLD_MAX", 0.5)
 
 
-def make_run(port: int) -> Run:
+def make_run(port: int, recipients: int = RECIPIENTS, text: str = "Doors open at nine") -> Run:
     owner = get_user_model().objects.create_user("operator", is_staff=True, is_superuser=True)
     account = Account.objects.create(
         owner=owner,
@@ -62,9 +66,9 @@ def make_run(port: int) -> Run:
         action="email",
         **whole_day(timezone.now()),
     )
-    ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine")
+    ReminderMessage.objects.create(reminder=reminder, text=text)
     people = Recipient.objects.bulk_create(
-        Recipient(owner=owner, kind="mailbox", address=f"u{n}@example.org") for n in range(RECIPIENTS)
+        Recipient(owner=owner, kind="mailbox", address=f"u{n}@example.org") for n in range(recipients)
     )
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=person, position=n) for n, person in enumerate(people)
@@ -100,3 +104,30 @@ def test_a_server_killed_midway_gets_each_mail_once_or_leaves_it_unconfirmed(ser
     assert len(by_status.get("unconfirmed", ())) <= CONNECTIONS
     assert run.sent + run.unconfirmed == run.total == RECIPIENTS
     assert run.status in ("success", "partial")
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("text", "footer"),
+    [("Bye: {unsubscribe_link}", False), ("Bye: {unsubscribe_link}", True), ("Doors open at nine", True)],
+    ids=["placeholder", "placeholder and switch", "switch"],
+)
+def test_every_recipient_gets_a_link_of_their_own_that_works(
+    client: Client, settings: Any, text: str, footer: bool
+) -> None:
+    settings.PUBLIC_URL, settings.UNSUBSCRIBE_FOOTER = "https://crier.example", footer
+    settings.ALLOWED_HOSTS = ["testserver"]
+    with ScriptedServer() as server:
+        run = make_run(server.port, 2, text)
+        asyncio.run(drive(run.pk, lambda: None, lambda: True))
+
+    assert {mail.to[0] for mail in server.mails} == {"u0@example.org", "u1@example.org"}
+    for mail in server.mails:
+        body = mail.message.get_content().replace("\r\n", "\n")
+        (link,) = re.findall(r"https://crier\.example\S+", body)
+        assert mail.message["List-Unsubscribe"].startswith("<https://crier.example/unsubscribe/")
+        begins = "Bye: https://" if text.startswith("Bye") else "Doors open at nine\n\nUnsubscribe: https://"
+        assert body.startswith(begins)
+        assert client.post(link.removeprefix(settings.PUBLIC_URL)).status_code == 200
+        assert Suppression.objects.filter(address=mail.to[0]).exists()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
+from threading import Thread
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from cryptography.fernet import Fernet
+from django.core.wsgi import get_wsgi_application
 from django.utils import timezone
 
 from fanout.inbound import worker
 from fanout.models import Activity
 from fanout.ops import diagnosis, tasks
+from reminders.models import Suppression
 from tests.commands.calling import data, not_done
 from tests.engine.test_storing import RESULTS, Fault
 from tests.factories import (
@@ -143,3 +148,73 @@ def test_doctor_says_why_results_are_not_stored(seconds: int, fault: Fault | Non
     assert (verdict.state, bool(verdict.hint)) == ((diagnosis.FAILED, True) if seconds > 30 else (diagnosis.OK, False))
     target.refresh_from_db()
     assert (target.status, Activity.objects.count()) == ("sending", 0)
+
+
+# --- unsubscribe links --------------------------------------------------------------------------------------
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *words):
+        pass
+
+
+@contextmanager
+def site(application):
+    """A web server with this application; yields its address."""
+    with make_server("127.0.0.1", 0, application, handler_class=Quiet) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def answering(status, page=b""):
+    def application(environ, start_response):
+        start_response(status, [("Content-Type", "text/html")])
+        return [page]
+
+    return application
+
+
+def test_a_link_is_opened_through_the_public_address(settings):
+    settings.STORAGES = settings.STORAGES | {
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    }
+    settings.HTTPS = settings.SECURE_SSL_REDIRECT = False
+    with site(get_wsgi_application()) as settings.PUBLIC_URL:
+        settings.ALLOWED_HOSTS = ["127.0.0.1"]
+        assert diagnosis.links().state == diagnosis.OK, diagnosis.links()
+        settings.ALLOWED_HOSTS = ["elsewhere.example"]
+        verdict = diagnosis.links()
+    assert (verdict.state, "answers 400" in verdict.text) == (diagnosis.FAILED, True)
+    assert not Suppression.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("application", "state", "says"),
+    [
+        pytest.param(answering("404 Not Found"), "failed", "answers 404", id="another-key"),
+        pytest.param(answering("403 Forbidden"), "failed", "answers 403", id="a-login-in-front"),
+        pytest.param(answering("200 OK", b"Welcome"), "failed", "shows another page", id="another-site"),
+    ],
+)
+def test_links_that_do_not_work(settings, application, state, says):
+    with site(application) as settings.PUBLIC_URL:
+        verdict = diagnosis.links()
+    assert (verdict.state, says in verdict.text) == (state, True)
+    assert verdict.hint
+
+
+def test_a_public_address_that_is_not_reached_is_a_warning(settings):
+    settings.PUBLIC_URL = "http://127.0.0.1:1"
+    assert "cannot be reached" in diagnosis.links().text
+
+
+def test_mails_without_links_are_a_warning():
+    assert diagnosis.links().state == diagnosis.OK
+    AccountFactory(channel="smtp", address="m@example.com", config={"host": "mail.example.com"})
+    verdict = diagnosis.links()
+    assert (verdict.state, "PUBLIC_URL" in verdict.hint) == (diagnosis.WARNING, True)

@@ -186,6 +186,13 @@ def test_this_machine_is_always_an_allowed_host():
 
 
 @pytest.mark.processes
+def test_the_public_address_is_an_allowed_host():
+    program = "from django.conf import settings; print(settings.ALLOWED_HOSTS)"
+    done = run("shell", "--no-imports", "-c", program, PUBLIC_URL="https://hello.example.com:8443/crier")
+    assert done.stdout.strip() == "['localhost', '127.0.0.1', '[::1]', 'hello.example.com']"
+
+
+@pytest.mark.processes
 def test_an_unusable_credential_key_stops_every_command_with_a_hint_that_works():
     done = run("check", CREDENTIAL_KEYS="short")
     assert done.returncode == 1

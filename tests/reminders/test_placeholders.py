@@ -122,3 +122,35 @@ def test_a_persons_values_are_the_same_in_python_and_in_the_database(
 
 def test_no_values_without_placeholders():
     assert values_for(Recipient(name="Ann"), [frozen({"text": "Hi"})]) is None
+
+
+LINK = "https://crier.example/unsubscribe/x:y"
+
+
+def test_the_unsubscribe_link_comes_from_no_list_and_needs_no_value() -> None:
+    parts = [frozen({"text": "Bye {unsubscribe_link} {name}", "subject": ""})]
+    assert parts[0]["personal"]
+    assert (names_in(parts), required_in(parts)) == (["name"], ["name"])
+    part = Part("1:0", 0, "text", text="Bye {unsubscribe_link}", html="<a href='{unsubscribe_link}'>", personal=True)
+    made = placeholders.rendered(part, {"unsubscribe_link": "https://evil.example"}, 7, LINK)
+    assert (made.text, made.html) == (f"Bye {LINK}", f"<a href='{LINK}'>")
+
+
+@pytest.mark.parametrize(
+    ("text", "html", "expected_text", "expected_html"),
+    [
+        pytest.param("Hi", "", f"Hi\n\nBye: {LINK}", "", id="text"),
+        pytest.param("", "", f"Bye: {LINK}", "", id="a file alone"),
+        pytest.param("", "<p>Hi</p>", "", "<p>Hi</p>ANCHOR", id="HTML alone"),
+        pytest.param("Hi", "<body>Hi</body>", f"Hi\n\nBye: {LINK}", "<body>HiANCHOR</body>", id="both"),
+        pytest.param("Hi", "</body></BODY >x", f"Hi\n\nBye: {LINK}", "</body>ANCHOR</BODY >x", id="the last end"),
+        pytest.param(f"Hi {LINK}", "", f"Hi {LINK}", "", id="it has one"),
+    ],
+)
+def test_a_visible_link_below_every_text(text: str, html: str, expected_text: str, expected_html: str) -> None:
+    made = placeholders.with_link(Part("1:0", 0, "text", text=text, html=html), LINK, "Bye", 7)
+
+    anchor = f'<p style="font-size:small"><a href="{LINK}">Bye</a></p>'
+    assert (made.text, made.html) == (expected_text, expected_html.replace("ANCHOR", anchor))
+    if text != made.text:
+        assert (made.key, made.personal) == ("1:0:7", True)

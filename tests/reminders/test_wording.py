@@ -120,3 +120,16 @@ def test_a_list_fills_the_fields_of_existing_recipients():
     assert (ann.name, ann.fields) == ("Ann", {"flat": "1", "floor": "3"})
     other.refresh_from_db()
     assert other.fields == {}
+
+
+@pytest.mark.parametrize("public", ["", "https://crier.example"])
+def test_an_unsubscribe_link_needs_a_public_address(settings: Any, public: str) -> None:
+    settings.PUBLIC_URL = public
+    made = reminder("Bye {unsubscribe_link}", people=[NAMELESS])
+    problem = wording.reminder_problem(made)
+    if public:
+        assert problem == ""
+        (shown,) = wording.preview([{"text": "Bye {unsubscribe_link}"}], Audience.of(made).some())
+        assert shown["parts"][0]["text"] == "Bye https://crier.example/unsubscribe/…"
+    else:
+        assert problem.startswith("In part 1: {unsubscribe_link} needs an address that recipients reach")
