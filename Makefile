@@ -45,6 +45,7 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 	@$(PY) -m benchmarks.overhead --drivers 2 --json var/bench.jsonl
 	@$(PY) -m benchmarks.growth --json var/bench.jsonl
 	@$(PY) -m benchmarks.reaction --json var/bench.jsonl
+	@$(PY) -m benchmarks.recovery --json var/bench.jsonl
 	@$(PY) -m benchmarks.machines --json var/bench.jsonl
 	@$(PY) -m benchmarks.smtp_fanout --json var/bench.jsonl
 	@$(PY) -m benchmarks.smtp_fanout --accounts 4 --connections 40 --json var/bench.jsonl

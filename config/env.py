@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping
 from io import StringIO
@@ -20,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
 from config.local import embedded
+from config.local.embedded_files import layout
 from config.problems import is_full, sentence
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -231,6 +233,8 @@ def database_url() -> str:
         check_password("DATABASE_URL", url)
         _check_port(url)
         return url
+    if {"-h", "--help"}.intersection(sys.argv[1:]) or sys.argv[1:2] in (["help"], ["version"], ["--version"]):
+        return embedded.url(layout(VAR_DIR))  # nothing will ask it
     try:
         return embedded.ensure_running(VAR_DIR)
     except embedded.EmbeddedError as error:

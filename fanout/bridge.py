@@ -38,6 +38,7 @@ from accounts.models import Account
 from fanout.database import conninfo, execute
 from fanout.engine.connection import AsyncLink
 from fanout.inbound import events as inbound
+from fanout.lanes.wake import wake_after_outage
 from fanout.models import Run, RunTarget
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
 from fanout.rules.message_ids import name_of, named_in
@@ -53,6 +54,7 @@ T = TypeVar("T")
 THREADS_PER_CLIENT = 4
 SPARE_THREADS = 16
 RECONNECT_SECONDS = 2.0
+HARMLESS = "Failed to delete store"
 PING_SECONDS = 2.0
 
 
@@ -75,9 +77,17 @@ def run(options: Options, beat: Callable[[], None]) -> None:
     # It logs what passes through it.
     for name in ("whatsmeow", "Whatsmeow", "neonize"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(is_news)
     # neonize prints to stdout.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     asyncio.run(serve(options, beat))
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Return whether a log line says something. whatsmeow calls it an error that a store cannot be deleted which the
+    log-out has deleted already."""
+    return HARMLESS not in record.getMessage()
 
 
 async def beat_on(beat: Callable[[], None]) -> None:
@@ -264,39 +274,45 @@ class LockShard:
 
 
 class DatabaseFeed:
-    """Stores the bridge's news: events in the inbound table, groups as recipients.
+    """Stores the bridge's news, events in the inbound table and groups as recipients, and looks after its lanes.
 
-    In one thread of its own with one connection: the loop never waits for Django, and neonize's threads have none.
+    In threads of its own, each with one connection: the loop never waits for Django, and neonize's threads have none.
+    Thousands of groups take a while to be stored, and a lane that could send must not wait for that.
     """
 
     def __init__(self) -> None:
-        self.thread = ThreadPoolExecutor(1, "feed")
+        self.news, self.lanes = ThreadPoolExecutor(1, "news"), ThreadPoolExecutor(1, "lanes")
 
     async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
-        await self._run(lambda: inbound.store(account_id, events, timezone.now()))
+        await run_in(self.news, lambda: inbound.store(account_id, events, timezone.now()))
 
     async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
-        await self._run(lambda: _store_groups(account_id, address, groups))
+        await run_in(self.news, lambda: _store_groups(account_id, address, groups))
+
+    async def wake(self, accounts: Sequence[int]) -> None:
+        await run_in(self.lanes, lambda: wake_after_outage(accounts, timezone.now()))
 
     async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
-        return await self._run(lambda: _doubts(accounts, oldest, newest, timezone.now()))
+        return await run_in(self.lanes, lambda: _doubts(accounts, oldest, newest, timezone.now()))
 
     async def settle(self, account_id: int, judged: Sequence[Judged]) -> None:
-        await self._run(lambda: _settle(account_id, judged, timezone.now()))
+        await run_in(self.lanes, lambda: _settle(account_id, judged, timezone.now()))
 
     async def settled(self, messages: Sequence[str]) -> set[str]:
-        return await self._run(lambda: _settled(messages))
+        return await run_in(self.lanes, lambda: _settled(messages))
 
     async def close(self) -> None:
-        await self._run(connections.close_all)
-        self.thread.shutdown()
+        for thread in (self.news, self.lanes):
+            await run_in(thread, connections.close_all)
+            thread.shutdown()
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        def checked() -> T:
-            close_old_connections()
-            return work()
 
-        return await asyncio.get_running_loop().run_in_executor(self.thread, checked)
+async def run_in(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    def checked() -> T:
+        close_old_connections()
+        return work()
+
+    return await asyncio.get_running_loop().run_in_executor(thread, checked)
 
 
 def _store_groups(account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:

@@ -34,6 +34,8 @@ class Child:
     ends_with_us: bool = True
     # A file that it touches while it works; None: it has no such sign of life.
     beat: Path | None = None
+    # Seconds until its first restart after a while.
+    first_delay: float = 1.0
 
     process: psutil.Process | None = None
     popen: subprocess.Popen[bytes] | None = None
@@ -102,7 +104,7 @@ class Child:
     def plan_restart(self) -> float:
         """Schedule a restart after 1, 2, 4 … 30 s; a child that ran for a while starts at 1 again. Return the delay."""
         self.failures = 1 if self.age > SETTLED_SECONDS else self.failures + 1
-        delay = min(2.0 ** (self.failures - 1), LONGEST_BACKOFF)
+        delay = min(2.0 ** (self.failures - 1), LONGEST_BACKOFF) if self.failures > 1 else self.first_delay
         self.restart_at = time.monotonic() + delay
         return delay
 

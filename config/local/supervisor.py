@@ -223,6 +223,7 @@ class Supervisor:
             self.step()
 
     def step(self) -> None:
+        self._restart_hung_bridges()
         for child in self._children():
             self._keep_alive(child)
         now = time.monotonic()
@@ -231,7 +232,6 @@ class Supervisor:
         self.next_check = now + CHECK_SECONDS
         self._keep_database()
         self._start_bridges()
-        self._restart_hung_bridges()
         self._restart_stalled()
         self._rotate_logs()
         self._end_remains(now)
@@ -266,7 +266,7 @@ class Supervisor:
             patience = RESTART_BRIDGE_AFTER if child.has_beaten() else FIRST_BEAT_WITHIN
             if child.alive() and child.silent_for() > patience.total_seconds():
                 self.say(f"{child.name} has no heartbeat; restarting it")
-                end([child], STALLED_PATIENCE)
+                child.kill_all()  # its event loop is what would end it in order
 
     def _restart_stalled(self) -> None:
         try:
@@ -381,7 +381,7 @@ class Supervisor:
     def _bridge(self, described: Channel) -> Child:
         beat = settings.VAR_DIR / "log" / f"{described.key}.beat"
         child = self._child(described.key, ["manage.py", described.bridge], {"BEAT_FILE": str(beat)})
-        child.beat = beat
+        child.beat, child.first_delay = beat, 0.0  # lanes wait for it
         beat.unlink(missing_ok=True)  # of an earlier parent's
         return child
 

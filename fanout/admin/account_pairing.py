@@ -100,7 +100,8 @@ def pair(request: HttpRequest, account: Account, now: datetime) -> ControlResult
     answer = ask_bridge(account, "pair", {"phone": phone})
     if answer.ok:
         note_pairing("pairing began", account, request.user, now)
-    return ControlResult(answer.ok, "Open WhatsApp on the phone and enter the code." if answer.ok else answer.text)
+    # It stays on the page when the phone has scanned the code; the state below says what to do at each step.
+    return ControlResult(answer.ok, "Pairing has begun." if answer.ok else answer.text)
 
 
 def connect(request: HttpRequest, account: Account, now: datetime) -> ControlResult:

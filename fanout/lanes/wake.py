@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import transaction
+
 from fanout.database import Statement, execute, lock_in_order
+from fanout.models.run import Run, in_sql
 
 # No moment later than this is ever written: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
@@ -89,3 +92,39 @@ def wake_after_clock_change(now: datetime) -> int:
     """Wake lanes that made progress in the future: the clock was set back, and a lane parked for a minute would sleep
     for as long as that. It parks itself again for as long as it should."""
     return len(execute(WAKE_AFTER_CLOCK_CHANGE, {"now": now, "latest": now + LATEST_PROGRESS}))
+
+
+# --- after an outage --------------------------------------------------------------------------------------
+
+#: How a lane that a provider's outage holds says why (fanout.engine.learning).
+HELD = "why LIKE 'unavailable: %%' AND holder = '' AND probing AND next_send_at > %(now)s"
+HELD_LANES = f"SELECT account_id FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) AND {HELD}"
+LIVE_RUNS = f"SELECT id FROM fanout_run WHERE status IN {in_sql(Run.LIVE)} AND lanes && %(accounts)s::bigint[]"
+LOCK_RUNS = lock_in_order("fanout_run", "id", "%(runs)s")
+TRY_NOW = """
+UPDATE fanout_runtarget SET next_attempt_at = NULL
+ WHERE run_id = ANY(%(runs)s) AND account_id = ANY(%(accounts)s) AND status = 'pending'
+   AND error_kind = 'unavailable' AND next_attempt_at > %(now)s
+"""
+# The bucket stays as it is, and so does the pause after a batch, which has just ended where nothing of the next one was
+# sent. The next message is still a single one.
+END_HOLD = f"""
+UPDATE fanout_lanestate
+   SET next_send_at = CASE WHEN batch_sent = 0 THEN next_send_at END, poke = poke + 1, due_at = %(now)s,
+       progress_at = %(now)s
+ WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s)
+                       ORDER BY account_id FOR NO KEY UPDATE) AND {HELD}
+RETURNING account_id
+"""
+
+
+@transaction.atomic
+def wake_after_outage(accounts: Sequence[int], now: datetime) -> list[int]:
+    """Wake lanes that wait because their provider was away, and is back. Returns their accounts."""
+    held = [row["account_id"] for row in execute(HELD_LANES, {"accounts": list(accounts), "now": now})]
+    if not held:
+        return []
+    runs = [row["id"] for row in execute(LIVE_RUNS, {"accounts": held})]
+    execute(LOCK_RUNS, {"runs": runs})
+    execute(TRY_NOW, {"runs": runs, "accounts": held, "now": now})
+    return [row["account_id"] for row in execute(END_HOLD, {"accounts": held, "now": now})]

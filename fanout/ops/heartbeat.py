@@ -159,16 +159,17 @@ def beat_of_bridge() -> None:
     if path := os.environ.get("BEAT_FILE", ""):
         with suppress(OSError):
             Path(path).touch()
-    feed_watchdog()
+    feed_watchdog(b"READY=1\nWATCHDOG=1")
 
 
-def feed_watchdog() -> None:
-    """Tell systemd's watchdog (`WatchdogSec=`), if there is one, that the process works."""
+def feed_watchdog(words: bytes = b"WATCHDOG=1") -> None:
+    """Tell systemd's watchdog (`WatchdogSec=`), if there is one, that the process works. It counts from "ready" where
+    the unit has `Type=notify`."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             # A leading @ stands for the zero byte of an abstract address.
-            notify.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
+            notify.sendto(words, address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 def _is_alive(pid: int | None) -> bool:

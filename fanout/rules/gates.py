@@ -123,7 +123,7 @@ def window(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
 def account_status(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
     if account.status == "active":
         return OPEN
-    because = f": {account.status_reason}" if account.status_reason else ""
+    because = f": {account.status_reason.rstrip('.')}" if account.status_reason else ""
     why = ACCOUNT_STATUS.sentence.format(status=account.status, because=because)
     if account.status_until is not None and account.status_until > now:
         return Wait(account.status_until, why)

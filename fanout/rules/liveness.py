@@ -39,11 +39,11 @@ FIRST_BEAT_WITHIN = timedelta(seconds=60)
 #: The cluster stops beating. All workers may be inside a task until its time limit of 120 s, and a ping waits behind.
 WORKERS_SILENT_AFTER = timedelta(seconds=160)
 
-# --- bridges, which beat every two seconds from their event loop -------------------------------------------
+# --- bridges, which beat every second from their event loop -------------------------------------------------
 
-BRIDGE_BEATS_EVERY = timedelta(seconds=2)
-#: The supervisor starts it anew. Sends under way become unconfirmed, so a slow loop gets more time.
-RESTART_BRIDGE_AFTER = timedelta(seconds=30)
+BRIDGE_BEATS_EVERY = timedelta(seconds=1)
+#: The supervisor starts it anew. Its journal settles what it was sending, so little is lost where it was only slow.
+RESTART_BRIDGE_AFTER = timedelta(seconds=10)
 
 
 def driver_is_alive(beat_at: datetime | None, now: datetime) -> bool:

@@ -268,7 +268,7 @@ def reason_to_skip(reminder: Reminder) -> str:
     senders = reminder.senders
     if not any(account.status == Account.Status.ACTIVE for account in senders):
         account = senders[0]
-        reason = f": {account.status_reason}" if account.status_reason else ""
+        reason = f": {account.status_reason.rstrip('.')}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
     if problem := readiness.rights_problem(reminder, reminder.owner):
         return f"Its owner may not send this any more. {problem}"

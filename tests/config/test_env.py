@@ -139,6 +139,15 @@ def test_usable_addresses_of_a_database_are_taken(url, password, host, port, opt
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("words", ["account --help", "help fire"])
+def test_help_starts_no_database(words, tmp_path):
+    done = run(*words.split(), DATABASE_URL="", CRIER_VAR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: manage.py")
+    assert not (tmp_path / "postgres").exists()
+
+
+@pytest.mark.processes
 def test_secrets_that_cannot_be_kept_are_one_sentence():
     done = run("check", DATABASE_URL="", SECRET_KEY="", CRIER_VAR="/proc")
     assert done.returncode == 1

@@ -13,11 +13,12 @@ from fanout.lanes.wake import (
     lock_lanes,
     probe_statement,
     wake_after_clock_change,
+    wake_after_outage,
     wake_lanes,
     wake_lanes_at,
 )
 from fanout.models import LaneState
-from tests.factories import AccountFactory, LaneStateFactory
+from tests.factories import AccountFactory, LaneStateFactory, RunFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -102,3 +103,41 @@ def test_which_lanes_look_again_after_a_clock_was_set_back(
 
 def test_the_clocks_of_machines_differ_by_a_minute_at_most() -> None:
     assert timedelta(minutes=1) < LATEST_PROGRESS <= timedelta(seconds=65)
+
+
+# --- after an outage --------------------------------------------------------------------------------------
+
+OFFLINE = {"why": "unavailable: no bridge", "probing": True, "next_send_at": NOW + 20 * SECOND, "batch_sent": 3}
+
+
+@pytest.mark.parametrize(
+    ("facts", "woken", "next_send_at"),
+    [
+        case({}, True, None, id="held"),
+        case({"batch_sent": 0}, True, NOW + 20 * SECOND, id="after-a-batch"),
+        case({"why": "rate limited: slow down"}, False, NOW + 20 * SECOND, id="rate-limited"),
+        case({"holder": "driver"}, False, NOW + 20 * SECOND, id="not-parked-yet"),
+        case({"next_send_at": NOW}, False, NOW, id="over"),
+        case({"probing": False}, False, NOW + 20 * SECOND, id="its-pace"),
+    ],
+)
+def test_a_lane_goes_on_when_its_provider_is_back(facts: dict[str, Any], woken: bool, next_send_at: Any) -> None:
+    lane = LaneStateFactory.create(**OFFLINE | {"due_at": NOW + 20 * SECOND, "tat": NOW + SECOND} | facts)
+    beside = LaneStateFactory.create(**OFFLINE)
+    run = RunFactory.create(account=lane.account, owner=lane.account.owner, status="waiting", lanes=[lane.account_id])
+    tried, limited = (
+        RunTargetFactory.create(run=run, account=lane.account, error_kind=kind, next_attempt_at=NOW + 20 * SECOND)
+        for kind in ("unavailable", "rate_limited")
+    )
+
+    assert wake_after_outage([lane.account_id], NOW) == ([lane.account_id] if woken else [])
+
+    lane.refresh_from_db()
+    assert (lane.next_send_at, lane.tat, lane.probing) == (next_send_at, NOW + SECOND, facts.get("probing", True))
+    assert (lane.due_at == NOW, lane.poke) == ((True, 1) if woken else (False, 0))
+    tried.refresh_from_db()
+    limited.refresh_from_db()
+    assert tried.next_attempt_at == (None if woken else NOW + 20 * SECOND)
+    assert limited.next_attempt_at == NOW + 20 * SECOND
+    beside.refresh_from_db()
+    assert beside.poke == 0

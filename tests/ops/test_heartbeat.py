@@ -83,6 +83,18 @@ def test_every_beat_feeds_the_watchdog_of_systemd(heart, pings, tmp_path, monkey
         assert systemd.recv(100) == b"WATCHDOG=1"
 
 
+def test_a_bridge_is_ready_with_its_first_beat(tmp_path, monkeypatch):
+    """Its unit's watchdog is short and must not count while Python starts."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("BEAT_FILE", str(tmp_path / "beat"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(1)
+        heartbeat.beat_of_bridge()
+        assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
+    assert (tmp_path / "beat").exists()
+
+
 @pytest.mark.django_db
 def test_a_cluster_that_stands_still_does_not_feed_the_watchdog(pings, monkeypatch):
     fed: list[bool] = []

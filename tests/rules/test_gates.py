@@ -98,7 +98,7 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         case(account(), at("2026-01-05T17:59:59"), OPEN, id="open-to-the-last-second"),
         case(account(status="paused"), NOON, Close(PauseReason.ACCOUNT_DOWN, "account paused"), id="account-paused"),
         case(
-            account(status="suspended", status_reason="wrong password"),
+            account(status="suspended", status_reason="wrong password."),
             NOON,
             Close(PauseReason.ACCOUNT_DOWN, "account suspended: wrong password"),
             id="account-suspended",

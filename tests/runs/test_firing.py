@@ -98,7 +98,7 @@ def test_of_many_missed_firings_only_the_last_is_made_up_for(stage: Stage) -> No
 
 
 def test_an_account_that_is_not_active_skips_the_firing(stage: Stage) -> None:
-    reminder = stage.reminder(stage.account(status="suspended", status_reason="banned"), groups=3)
+    reminder = stage.reminder(stage.account(status="suspended", status_reason="banned."), groups=3)
     run = stage.fire(reminder)
     assert run.status == Run.Status.SKIPPED
     assert "suspended: banned" in run.error_summary

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -175,6 +176,7 @@ class Kept:
         self.groups: dict[int, Sequence[WhatsAppGroup]] = {}
         self.open_doubts: dict[int, list[Doubt]] = {}
         self.judged: list[Judged] = []
+        self.woken: Counter[int] = Counter()
         self.decided: set[str] = set()
         self.broken = False
 
@@ -185,6 +187,9 @@ class Kept:
 
     async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
         self.groups[account_id] = groups
+
+    async def wake(self, accounts: Sequence[int]) -> None:
+        self.woken.update(accounts)
 
     async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
         return self.open_doubts

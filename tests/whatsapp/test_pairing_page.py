@@ -81,7 +81,7 @@ def test_the_code_is_shown_and_success_turns_the_page_green(
     bridge: InThread, account: Account, browser: Client
 ) -> None:
     assert "is not paired" in shown(browser, account)
-    assert "enter the code" in press(browser, account, "pair")
+    assert "Pairing has begun." in press(browser, account, "pair")
     wait_for(lambda: bridge.state(account.pk)["qr"])
 
     state = shown(browser, account, "pair_state")

@@ -246,8 +246,23 @@ def test_a_login_that_hangs_is_tried_again_later_each_time(tmp_path: Path) -> No
         bridge.wait_state(1, "connected")
 
 
-def test_a_login_has_half_a_minute_and_more_after_each_that_hung() -> None:
-    assert [Limits().login_limit(earlier) for earlier in (0, 1, 2, 3, 9)] == [30, 60, 120, 240, 240]
+def test_a_login_has_ten_seconds_and_more_after_each_that_hung() -> None:
+    assert [Limits().login_limit(earlier) for earlier in (0, 1, 2, 3, 9)] == [10, 20, 40, 80, 80]
+
+
+def test_the_lane_of_a_number_that_is_back_is_woken_for_a_while(tmp_path: Path) -> None:
+    """And only then: a lane that WhatsApp itself holds back must wait."""
+    with InThread(tmp_path, 1, 2, limits=QUICK | {"wake": 0.4}) as bridge:
+        for account in (1, 2):
+            bridge.wait_state(account, "connected")
+        wait_for(lambda: all(bridge.feed.woken[account] for account in (1, 2)))
+        wait_for(lambda: not any(session.is_back() for session in bridge.bridge.sessions.values()))
+        bridge.happen(1, event="Disconnected")
+        bridge.wait_state(1, "disconnected")
+        before = dict(bridge.feed.woken)
+        bridge.happen(1, event="Connected")
+        wait_for(lambda: bridge.feed.woken[1] > before[1])
+        assert bridge.feed.woken[2] == before[2]
 
 
 def test_a_client_that_never_begins_keeps_nobody_waiting_and_its_login_counts_from_its_turn(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ import pytest
 from config.local import supervisor
 from config.local.children import Child, end
 from config.local.supervisor import Supervisor
+from fanout import bridge
 from tests.commands.calling import not_done
 from tests.crier_processes import environment
 from tests.factories import AccountFactory
@@ -75,7 +77,6 @@ def test_a_bridge_that_hangs_is_started_again(settings: Any, tmp_path: Path, mon
     """A stopped process is as silent as an event loop that stands still."""
     monkeypatch.setattr(supervisor, "RESTART_BRIDGE_AFTER", timedelta(seconds=8))
     monkeypatch.setattr(supervisor, "FIRST_BEAT_WITHIN", timedelta(seconds=120))
-    monkeypatch.setattr(supervisor, "STALLED_PATIENCE", 0.5)
     settings.VAR_DIR = tmp_path
     settings.WHATSAPP_SCRIPT = str(tmp_path / "script")
     write_script(tmp_path)
@@ -115,3 +116,11 @@ def test_a_beat_counts_from_when_it_was_noticed_and_not_by_the_wall_clock(tmp_pa
     os.utime(tmp_path / "beat", (1, 1))  # the wall clock was set back
     assert child.silent_for() < 50
     assert child.has_beaten()
+
+
+def test_a_harmless_error_of_the_library_is_not_logged() -> None:
+    def line(words: str) -> logging.LogRecord:
+        return logging.LogRecord("whatsmeow.Client", logging.ERROR, "", 0, words, (), None)
+
+    assert not bridge.is_news(line("Failed to delete store after LoggedOut: sql: no rows"))
+    assert bridge.is_news(line("Failed to send: websocket not connected"))

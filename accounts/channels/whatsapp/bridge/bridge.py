@@ -52,6 +52,10 @@ class Feed(Protocol):
 
     async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None: ...
 
+    async def wake(self, accounts: Sequence[int]) -> None:
+        """Wake the lanes that wait because their number was away."""
+        ...
+
     async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
         """Return the unconfirmed targets of accounts whose claims have an age between the two."""
         ...
@@ -184,6 +188,10 @@ class Bridge:
             return False
         return True
 
+    async def wake(self) -> None:
+        if back := [number for number, session in self.sessions.items() if session.is_back()]:
+            await self.feed.wake(back)
+
     # -- doubts -------------------------------------------------------------------------------------------
 
     async def review(self) -> None:
@@ -234,6 +242,7 @@ class Bridge:
             group.create_task(self._watch_loop())
             group.create_task(self._deliver_loop())
             group.create_task(self._review_loop())
+            group.create_task(self._wake_loop())
 
     async def _update_loop(self) -> None:
         while True:
@@ -247,6 +256,14 @@ class Bridge:
         while True:
             await self.watch()
             await asyncio.sleep(self.limits.watch)
+
+    async def _wake_loop(self) -> None:
+        while True:
+            try:
+                await self.wake()
+            except Exception:  # the database is away, and so are the lanes
+                log.exception("lanes were not woken; tried again")
+            await asyncio.sleep(self.limits.watch / 2)
 
     async def _review_loop(self) -> None:
         while True:

@@ -116,14 +116,17 @@ class Limits:
     #: Between two tries to connect: doubled each time, up to the longest.
     first_retry: float = 2.0
     longest_retry: float = 60.0
-    #: A login has this long before its client is replaced: doubled each time, up to eight times this.
-    login: float = 30.0
+    #: A login takes a tenth of a second, rarely some. It has this long before its client is replaced: doubled each
+    #: time, up to eight times this.
+    login: float = 10.0
     #: After this, a client that does not begin to connect no longer blocks other sessions.
     connect: float = 10.0
     #: A client has begun with its first event, or after this: the next one may begin.
     begin: float = 0.5
-    #: neonize normally reconnects by itself; after this long the bridge starts a new client.
-    disconnected: float = 120.0
+    #: neonize normally reconnects by itself, after 0, 2, 4, 6 s; after this long the bridge starts a new client.
+    disconnected: float = 20.0
+    #: For so long after a number is back, its lane is looked after: the hold may be stored a moment later.
+    wake: float = 10.0
     #: A lost connection that is back within this is not reported.
     worth_telling: float = 30.0
     #: The list of groups is asked for again after so long; after news of a group; for a group that is not on it.

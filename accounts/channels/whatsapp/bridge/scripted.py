@@ -32,7 +32,8 @@ DEFAULTS: Rule = {
     "groups": 12,
     "pair_after": None,  # seconds until the phone scans the code; None: never
     "codes": [60, 20, 20, 20, 20, 20],  # seconds that each code lasts
-    "connect": None,  # {"fail": words}, {"event": name, "fields": {…}}, {"after": seconds} or {"hang": True}
+    # {"fail": words}, {"event": name, "fields": {…}}, {"after": seconds} or {"hang": True}, and "times": n
+    "connect": None,
     "sends": {},  # by address or "*": {"error": words} {"hang": True} {"late": seconds} {"drop": True}, and "times": n
     "upload": None,  # {"error": words} or {"hang": True}
     "list_groups": None,  # {"error": words}
@@ -115,11 +116,15 @@ class ScriptedWhatsApp:
             rule = sends.get(key)
             if rule is None:
                 continue
-            name = f"{account}/{key}/{json.dumps(rule, sort_keys=True)}"
-            self.used[name] = self.used.get(name, 0) + 1
-            if self.used[name] <= rule.get("times", float("inf")):
-                return dict(rule)
+            if rule := self.used_up(f"{account}/{key}", rule):
+                return rule
         return {}
+
+    def used_up(self, name: str, rule: Rule) -> Rule:
+        """Return the rule, or nothing after so many "times"."""
+        name = f"{name}/{json.dumps(rule, sort_keys=True)}"
+        self.used[name] = self.used.get(name, 0) + 1
+        return dict(rule) if self.used[name] <= rule.get("times", float("inf")) else {}
 
     # -- control, beside the bridge's API -----------------------------------------------------------------
 
@@ -192,7 +197,7 @@ class ScriptedClient:
         return self.loop_task
 
     async def _run(self) -> None:
-        rule = self.rules["connect"] or {}
+        rule = self.server.used_up(f"{self.account}/connect", self.rules["connect"] or {})
         if "fail" in rule:
             raise self.error(rule["fail"])
         if rule.get("hang"):

@@ -77,6 +77,7 @@ class Session:
         self.sender = Sender(self)
         self.uploads = Uploads(self)
         self.incoming = Incoming(self)
+        self.connected_at = float("-inf")  # monotonic
         self.failures = 0
         self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
@@ -119,6 +120,11 @@ class Session:
             self.incoming.settle()
         except sqlite3.Error as error:
             log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
+
+    def is_back(self) -> bool:
+        """Return whether the number has been connected for a moment only: its lane may still wait for it."""
+        connected = self.condition.state is State.CONNECTED
+        return connected and time.monotonic() - self.connected_at < self.limits.wake
 
     def is_unused(self) -> bool:
         """Return whether a pairing failed here and was not tried again."""
@@ -305,6 +311,8 @@ class Session:
 
     def set_condition(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
+        if condition.state is State.CONNECTED and self.condition.state is not State.CONNECTED:
+            self.connected_at = time.monotonic()
         self.condition = condition
         self._report_condition()
 
