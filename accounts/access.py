@@ -87,6 +87,7 @@ OPERATOR_PERMISSIONS = {
     "accounts.dailylimit": ALL_VERBS,
     "reminders.recipient": ALL_VERBS,
     "reminders.suppression": ("view", "add"),
+    "reminders.optoutphrase": ("view",),
     "reminders.mediafile": ALL_VERBS,
     "reminders.reminder": ALL_VERBS,
     "reminders.remindermessage": ALL_VERBS,

@@ -236,32 +236,8 @@ BOT_FOLLOW_UP_MAX_ATTEMPTS = env.integer("BOT_FOLLOW_UP_MAX_ATTEMPTS", 3, 1, 1_0
 BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0, 10_000)
 # Days for which an address with repeated soft bounces is suppressed.
 SOFT_BOUNCE_SUPPRESS_DAYS = env.integer("SOFT_BOUNCE_SUPPRESS_DAYS", 30, 1, 3_650)
-# A message that is only one of these opts its sender out; case, accents and punctuation do not matter.
-OPT_OUT_WORDS = env.words(
-    "OPT_OUT_WORDS",
-    [
-        "STOP",
-        "STOPP",
-        "UNSUBSCRIBE",
-        "OPT OUT",
-        "OPTOUT",
-        "ARRET",
-        "DESABONNER",
-        "BERHENTI",
-        "ABMELDEN",
-        "ABBESTELLEN",
-        "BAJA",
-        "CANCELAR",
-        "PARAR",
-        "SAIR",
-        "DESCADASTRAR",
-        "DISISCRIVI",
-        "AFMELDEN",
-        "СТОП",
-        "إيقاف",
-        "停止",
-    ],
-)
+# A message that is only one of these opts its sender out, instead of the built-in words (reminders/opt_out_words.py).
+OPT_OUT_WORDS = env.words("OPT_OUT_WORDS", [])
 BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
 BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 

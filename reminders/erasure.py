@@ -33,13 +33,17 @@ def digest(address: str, key: str | None = None) -> str:
     return salted_hmac(SALT, address, secret=key, algorithm="sha256").hexdigest()
 
 
+def digests_of(address: str) -> list[str]:
+    """Return the hashes under which an address may be kept: with the present key and with earlier ones."""
+    return [digest(address, key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+
+
 def erased(addresses: Iterable[str]) -> set[str]:
     """Return the addresses that must not come back. Hashes made with an earlier key count too."""
     wanted = list(addresses)
     if not wanted or not ErasedAddress.objects.exists():
         return set()
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    by_digest = {digest(address, key): address for address in wanted for key in keys}
+    by_digest = {one: address for address in wanted for one in digests_of(address)}
     known = ErasedAddress.objects.filter(digest__in=by_digest).values_list("digest", flat=True)
     return {by_digest[row] for row in known}
 

@@ -24,6 +24,7 @@ from accounts.channels.registry import channel
 from accounts.inputs import valid_timezone
 from accounts.models import Account, Owned
 from reminders import schedule, window
+from reminders.opt_outs import essence
 
 
 class Recipient(Owned):
@@ -156,6 +157,49 @@ class Suppression(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address} ({self.get_reason_display()})"
+
+
+class OptOutPhrase(models.Model):
+    """A word or short sentence that opts people out on this site, or that does not although it would elsewhere."""
+
+    phrase = models.CharField(
+        max_length=100,
+        help_text="A message that says only this. Case, accents, punctuation, “please” and “thank you” do not matter.",
+    )
+    # The phrase in the form in which messages are compared.
+    essence = models.CharField(max_length=400, editable=False)
+    opts_out = models.BooleanField(
+        "opts out",
+        default=True,
+        db_default=True,
+        help_text="Off: people who write this stay in, although the built-in list has it.",
+    )
+    note = models.CharField(max_length=200, blank=True, help_text="Why it is in the list.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = "opt-out phrase"
+        ordering = ["phrase"]
+        constraints = [
+            models.UniqueConstraint(fields=["essence"], name="opt_out_phrase_once"),
+            models.CheckConstraint(condition=~Q(essence=""), name="opt_out_phrase_says_something"),
+        ]
+
+    def __str__(self) -> str:
+        return self.phrase
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        self.essence = essence(self.phrase)
+        if "update_fields" in kwargs:
+            kwargs["update_fields"] = {*kwargs["update_fields"], "essence"}
+        super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        self.essence = essence(self.phrase)
+        if not self.essence:
+            raise ValidationError({"phrase": "Write at least one word; signs alone are not compared."})
+        if OptOutPhrase.objects.filter(essence=self.essence).exclude(pk=self.pk).exists():
+            raise ValidationError({"phrase": "The list has this phrase already, perhaps in another spelling."})
 
 
 class ErasedAddress(models.Model):

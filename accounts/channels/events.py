@@ -28,6 +28,8 @@ class EventKind(enum.StrEnum):
     COMPLAINT = "complaint"
     # A person opts out, or takes that back (`detail["resumed"]`).
     UNSUBSCRIBE = "unsubscribe"
+    # An absence note or another mail that a program wrote (`detail["what"]`, `detail["away_until"]`).
+    AUTOMATIC = "automatic"
     # The account itself: paired, logged out, banned, disconnected.
     SESSION = "session"
 

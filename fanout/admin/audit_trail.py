@@ -18,7 +18,10 @@ from fanout.models.trail import note
 from fanout.ops import exports
 
 COLUMNS = ("at", "actor_name", "actor_id", "address", "verb", "kind", "subject_id", "subject", "detail")
-KINDS = ("account", "reminder", "user", "group", "recipient", "suppression", "mediafile", "remindertarget")
+KINDS = (
+    *("account", "reminder", "user", "group", "recipient", "suppression", "optoutphrase", "mediafile"),
+    "remindertarget",
+)
 
 
 class KindFilter(admin.SimpleListFilter):

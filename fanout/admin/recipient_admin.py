@@ -38,6 +38,7 @@ from fanout.admin.recipient_actions import (
 )
 from fanout.admin.recipient_import import import_page
 from fanout.admin.widgets import recipient_badges
+from fanout.inbound.replies import automatic_words
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.models.trail import note
 from fanout.ops import exports
@@ -333,7 +334,7 @@ class RecipientAdmin(OwnedAdmin):
 LINES_SHOWN = 50  # lines; the deliveries of a recipient have a list of their own
 
 Kind = InboundEvent.Kind
-KINDS_SHOWN = (Kind.REPLY, Kind.UNSUBSCRIBE, Kind.COMPLAINT)
+KINDS_SHOWN = (Kind.REPLY, Kind.UNSUBSCRIBE, Kind.COMPLAINT, Kind.AUTOMATIC)
 ELSEWHERE = "a reply to another account"
 NOT_KEPT = "the text is not kept any more"
 
@@ -394,6 +395,8 @@ def _visible_ids(user: Any, accounts: QuerySet[Account]) -> set[int]:
 
 
 def _event_text(event: InboundEvent) -> str:
+    if event.kind == Kind.AUTOMATIC:
+        return automatic_words(event)
     if event.kind != Kind.REPLY:
         return event.get_kind_display().lower()
     return event.text or NOT_KEPT

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.database import carry_out
-from fanout.inbound import bounces, origins, replies
+from fanout.inbound import bounces, mails, origins, replies
 from fanout.inbound.events import store
 from fanout.inbound.mails import MAX_BYTES, address_in, message_of, read_mail, returned_messages, text
 from fanout.lanes import reputation
@@ -54,7 +54,7 @@ def _target(complaint: Complaint, raw: bytes, now: datetime) -> RunTarget | None
     if complaint.message is not None:
         return RunTarget.objects.filter(pk=complaint.message.target_id).first()
     origin = origins.origin_of(raw)
-    origin = origin._replace(sent_at=origin.sent_at or origins.moment(complaint.received))
+    origin = origin._replace(sent_at=origin.sent_at or mails.moment(complaint.received))
     if not complaint.address or (origin.sent_at is None and not origin.ids):
         return None
     return next(iter(origins.deliveries(complaint.address, origin, now).targets), None)

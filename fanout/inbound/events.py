@@ -1,10 +1,11 @@
-"""Store provider events, once each, and put off those that came before our own record of their message."""
+"""Store provider events, once each, suppress people who opt out with them, and put off events that came before our own
+record of their message."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,9 +13,14 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from accounts import crypto
+from accounts.addresses import spellings_of
 from accounts.channels.events import EventKind, ProviderEvent
 from fanout.database import Statement, execute
 from fanout.models import InboundEvent
+from reminders.erasure import digests_of
+from reminders.models import Suppression
+from reminders.opt_outs import decide_by_words, essence
+from reminders.suppressions import REPORTED
 
 KEY_LENGTH = 200
 #: providers report times in whole seconds
@@ -24,31 +30,67 @@ MOST_WORDS = 10_000
 #: Kinds that have a further effect where they name a person.
 PERSONAL = (EventKind.REPLY, EventKind.DELIVERED, EventKind.READ)
 
+Reason, Source = Suppression.Reason, Suppression.Source
+#: noted with the suppression of a person who wrote an opt-out word, or whose wish the provider reported
+WROTE_IT = "wrote an opt-out word"
+#: how each kind of wish suppresses an address
+SILENCES = {
+    EventKind.REPLY: (Reason.OPTED_OUT, Source.RECIPIENT, WROTE_IT),
+    EventKind.UNSUBSCRIBE: (Reason.UNSUBSCRIBED, Source.RECIPIENT, REPORTED),
+    EventKind.COMPLAINT: (Reason.COMPLAINT, Source.PROVIDER, REPORTED),
+}
+
 # A repeated delivery of the same event changes nothing, also one at the same moment: the constraint decides which of
 # them was first.
+#
+# A person who opts out is suppressed by the statement that stores their wish: thousands of other events, or a worker
+# that does not run, must not let a message through in between. The worker does the rest. A suppression that holds
+# stays as it is until then, and so does an erased person's address, of which only the hash is kept; an opt-out that
+# the provider reports late, after the person took it back, suppresses no one. In the order of the addresses, so that
+# two statements cannot deadlock.
 STORE = """
-INSERT INTO fanout_inboundevent (account_id, key, kind, address, "group", provider_id, message_id, words, detail,
-                                 happened_at, came_at, state, attempts, effect)
-SELECT e.*, %(now)s, 'new', 0, ''
-  FROM unnest(%(account)s::bigint[], %(key)s::text[], %(kind)s::text[], %(address)s::text[], %(group)s::text[],
-              %(provider_id)s::text[], %(message_id)s::text[], %(words)s::text[], %(detail)s::jsonb[],
-              %(happened_at)s::timestamptz[]) AS e
-ON CONFLICT (account_id, key) DO NOTHING
-RETURNING id
+WITH news AS (
+  SELECT e.*, coalesce(own.opts_out, e.by_words) AS opts_out
+    FROM unnest(%(account)s::bigint[], %(key)s::text[], %(kind)s::text[], %(address)s::text[], %(group)s::text[],
+                %(provider_id)s::text[], %(message_id)s::text[], %(words)s::text[], %(detail)s::jsonb[],
+                %(happened_at)s::timestamptz[], %(said)s::text[], %(by_words)s::boolean[])
+         AS e(account_id, key, kind, address, "group", provider_id, message_id, words, detail, happened_at,
+              said, by_words)
+    LEFT JOIN reminders_optoutphrase own ON e.said <> '' AND own.essence = e.said
+), stored AS (
+  INSERT INTO fanout_inboundevent (account_id, key, kind, address, "group", provider_id, message_id, words, detail,
+                                   happened_at, came_at, state, attempts, effect, opts_out)
+  SELECT account_id, key, kind, address, "group", provider_id, message_id, words, detail, happened_at,
+         %(now)s, 'new', 0, '', opts_out
+    FROM news
+  ON CONFLICT (account_id, key) DO NOTHING
+  RETURNING id, account_id, key, happened_at, opts_out
+), silenced AS (
+  INSERT INTO reminders_suppression AS s (address, reason, source, detail, created_at)
+  SELECT DISTINCT ON (w.address) w.address, w.reason, w.source, w.why, %(now)s
+    FROM unnest(%(wish_account)s::bigint[], %(wish_key)s::text[], %(wish_address)s::text[], %(wish_digests)s::text[],
+                %(wish_reason)s::text[], %(wish_source)s::text[], %(wish_why)s::text[])
+         AS w(account_id, key, address, digests, reason, source, why)
+    JOIN stored ON stored.account_id = w.account_id AND stored.key = w.key AND stored.opts_out
+   WHERE NOT EXISTS (SELECT FROM reminders_erasedaddress e WHERE e.digest = ANY(string_to_array(w.digests, ' ')))
+     AND NOT EXISTS (SELECT FROM fanout_inboundevent later
+                      WHERE later.kind = 'unsubscribe' AND w.reason = 'unsubscribed'
+                        AND later.account_id = w.account_id AND later.address = w.address
+                        AND later.happened_at > stored.happened_at AND later.detail @> '{"resumed": true}')
+   ORDER BY w.address
+  ON CONFLICT (address) DO UPDATE
+     SET reason = excluded.reason, source = excluded.source, detail = excluded.detail, expires_at = NULL,
+         created_at = excluded.created_at, added_by_id = NULL
+   WHERE s.expires_at <= %(now)s
+)
+SELECT id FROM stored
 """
 
 COLUMNS = (
-    "account",
-    "key",
-    "kind",
-    "address",
-    "group",
-    "provider_id",
-    "message_id",
-    "words",
-    "detail",
-    "happened_at",
+    *("account", "key", "kind", "address", "group", "provider_id", "message_id", "words", "detail", "happened_at"),
+    *("said", "by_words"),
 )
+WISH_COLUMNS = ("account", "key", "address", "digests", "reason", "source", "why")
 
 
 def store(account_id: int, events: Sequence[ProviderEvent], now: datetime) -> int:
@@ -57,12 +99,18 @@ def store(account_id: int, events: Sequence[ProviderEvent], now: datetime) -> in
 
 
 def storing(events: Iterable[tuple[int, ProviderEvent]], now: datetime) -> Statement:
-    """Return one statement that stores the events with their accounts, and returns a row for each that was new."""
+    """Return one statement that stores the events with their accounts, suppresses the people who opt out with them, and
+    returns a row for each event that was new."""
     rows = [_row(account_id, event, now) for account_id, event in events]
-    return STORE, {name: [row[name] for row in rows] for name in COLUMNS} | {"now": now}
+    wishes = [wish for row in rows if row["said"] or row["by_words"] for wish in _wishes(row)]
+    columns = {name: [row[name] for row in rows] for name in COLUMNS}
+    columns |= {f"wish_{name}": [wish[n] for wish in wishes] for n, name in enumerate(WISH_COLUMNS)}
+    return STORE, columns | {"now": now}
 
 
 def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]:
+    text = event.text[:MOST_WORDS]
+    said, by_words = _wish(event, text)
     return {
         "account": account_id,
         # A key longer than the column keeps its end: ids begin alike and end differently.
@@ -72,11 +120,31 @@ def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]
         "group": _plain(event.group)[:254],
         "provider_id": _plain(event.provider_id)[:200],
         "message_id": _plain(event.message_id)[:200],
-        "words": crypto.encrypt({"text": _plain(event.text[:MOST_WORDS])}) if event.text else "",
+        "words": crypto.encrypt({"text": _plain(text)}) if text else "",
         "detail": json.dumps(_plain_values(event.detail)),
         # A provider's clock may be ahead of ours: nothing happened after it came.
         "happened_at": min(event.at or now, now),
+        "said": _plain(said),
+        "by_words": by_words,
     }
+
+
+def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
+    """Return what a person says in short, for the site's list of opt-out phrases, and whether the event opts out
+    without that list."""
+    if not event.address or event.group:
+        return "", False
+    if event.kind is EventKind.REPLY:
+        said = essence(text)
+        return said, decide_by_words(said).opts_out
+    return "", event.kind in SILENCES and not event.detail.get("resumed")
+
+
+def _wishes(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the suppression of each spelling of the person's address."""
+    for address in spellings_of(row["address"]):
+        digests = " ".join(digests_of(address))
+        yield row["account"], row["key"], address, digests, *SILENCES[EventKind(row["kind"])]
 
 
 def _key(event: ProviderEvent) -> str:

@@ -1,15 +1,12 @@
-"""Read mails that came back, bounces and replies, and find which of our messages they are about.
+"""Read bounce mails, and find which of our messages they are about. Replies are read by fanout.inbound.reply_mails.
 
 A standard report (RFC 3464) names the recipient, the status and, in the returned headers, our Message-ID, which names
-the run target. Any other bounce is left to flufl.bounce, which knows many servers' dialects. A reply counts only if it
-is certain: our Message-ID carries a keyed hash that cannot be guessed, the sender must be the recipient of that
-message, and an absence note is not a reply.
+the run target. Any other bounce is left to flufl.bounce, which knows many servers' dialects.
 """
 
 from __future__ import annotations
 
 import email
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +15,8 @@ from email import policy
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
-from email.utils import getaddresses, parsedate_to_datetime
+from email.utils import parsedate_to_datetime
 from io import BytesIO
-from itertools import islice
 from typing import Any, NamedTuple
 
 from flufl.bounce import all_failures
@@ -28,12 +24,9 @@ from flufl.bounce import all_failures
 from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.channels import faults, refusals
 from accounts.channels.base import Kind
-from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.reply_text import own_words, text_of_html
+from accounts.channels.reply_text import text_of_html
 from fanout.inbound import notices
-from fanout.inbound.events import store
-from fanout.models import RunTarget
-from fanout.rules.message_ids import Named, message_id, named_in
+from fanout.rules.message_ids import Named, named_in
 
 #: A report with a returned message is seldom above a few hundred KB; more is not looked at.
 MAX_BYTES = 10_000_000
@@ -253,8 +246,19 @@ def readable(part: Message) -> str:
     payload: Any = part.get_payload()
     if part.is_multipart():
         return "\n\n".join(block.as_string(policy=LENIENT) for block in payload)
-    content = _decoded(part)
+    content = decoded(part)
     return text_of_html(content) if part.get_content_subtype() == "html" else content
+
+
+def decoded(part: Message) -> str:
+    """Return the text of a part, in any encoding."""
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        return ""
+    try:
+        return content.decode(part.get_content_charset() or "utf-8", "replace")
+    except (LookupError, ValueError):  # an unknown encoding, or one that does not replace what it cannot read
+        return content.decode("utf-8", "replace")
 
 
 def decoded_words(value: str) -> str:
@@ -342,103 +346,10 @@ def returned_messages(part: Message) -> list[Message]:
     return []
 
 
-# --- replies ---------------------------------------------------------------------------------------------
-
-#: parts among which the text of a reply is looked for, and characters read of an HTML text
-MOST_PARTS, LONGEST_HTML = 100, 300_000
-#: Precedence of lists and programs
-NO_PERSON = frozenset({"bulk", "junk", "list", "auto_reply"})
-AUTOMATIC = ("X-Autoreply", "X-Autorespond", "List-Id")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyMail:
-    key: str
-    message: Named
-    address: str
-    text: str
-    at: datetime | None
-
-
-def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
-    """Store the mail if it is a reply to one of ours. Returns whether it is one, and whether it is new; the inbound
-    worker works on it later."""
-    reply = parse_reply(raw)
-    target = RunTarget.objects.filter(pk=reply.message.target_id).first() if reply else None
-    if reply is None or target is None or target.address != reply.address:
-        return False, False
-    # A reply cannot be older than the message: the sender's clock is wrong.
-    at = reply.at if reply.at and target.claimed_at and reply.at >= target.claimed_at else None
-    event = ProviderEvent(
-        key=reply.key,
-        kind=EventKind.REPLY,
-        at=at,
-        address=reply.address,
-        message_id=message_id(*reply.message),
-        text=reply.text,
-    )
-    return True, bool(store(target.account_id, [event], now))
-
-
-def parse_reply(raw: bytes) -> ReplyMail | None:
-    """Return a person's reply to a message of ours; None for everything else."""
-    mail = read_mail(raw)
-    named = named_in(_header(mail, "In-Reply-To")) or named_in(_header(mail, "References"))
-    address = _sender(mail)
-    if named is None or not address or _automatic(mail):
-        return None
-    name = _header(mail, "Message-ID").encode() or raw
-    key = f"mail-reply-{hashlib.sha256(name).hexdigest()}"
-    return ReplyMail(key, named, address, own_words(_text(mail)), _date(mail))
-
-
-def _sender(mail: Message) -> str:
-    """Return the one sender's address as stored; empty where there is none, or more than one."""
+def moment(value: str) -> datetime | None:
+    """Return the time of a Date header in UTC; None where it is not one."""
     try:
-        senders = getaddresses([_header(mail, "From")])
-    except RecursionError:  # brackets within brackets, thousands deep
-        return ""
-    return mailbox(senders[0][1]) if len(senders) == 1 else ""
-
-
-def _header(mail: Message, name: str) -> str:
-    return str(mail[name] or "")
-
-
-def _automatic(mail: Message) -> bool:
-    """Return whether a program sent it, by RFC 3834 and what programs did before it."""
-    submitted = _header(mail, "Auto-Submitted").partition(";")[0].strip().lower()
-    return (
-        submitted not in ("", "no")
-        or _header(mail, "Precedence").strip().lower() in NO_PERSON
-        or _header(mail, "Return-Path").strip() == "<>"
-        or any(mail[name] is not None for name in AUTOMATIC)
-    )
-
-
-def _text(mail: Message) -> str:
-    """Return the first text that is not an attachment; plain before HTML."""
-    texts = {"text/plain": "", "text/html": ""}
-    for part in islice(mail.walk(), MOST_PARTS):
-        kind = part.get_content_type()
-        if not texts.get(kind, "-") and part.get_content_disposition() != "attachment":
-            texts[kind] = _decoded(part)
-    return texts["text/plain"].strip() or text_of_html(texts["text/html"][:LONGEST_HTML])
-
-
-def _decoded(part: Message) -> str:
-    content = part.get_payload(decode=True)
-    if not isinstance(content, bytes):
-        return ""
-    try:
-        return content.decode(part.get_content_charset() or "utf-8", "replace")
-    except (LookupError, ValueError):  # an unknown encoding, or one that does not replace what it cannot read
-        return content.decode("utf-8", "replace")
-
-
-def _date(mail: Message) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(_header(mail, "Date"))
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        found = parsedate_to_datetime(value)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, TypeError, OverflowError):
         return None

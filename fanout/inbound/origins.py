@@ -8,12 +8,11 @@ that looks like a report, so it must have come to the account's own sender addre
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from accounts.models import Account
-from fanout.inbound.mails import addresses_in, blocks_of_status, read_mail, returned_messages, text
+from fanout.inbound.mails import addresses_in, blocks_of_status, moment, read_mail, returned_messages, text
 from fanout.models import RunTarget
 
 Status = RunTarget.Status
@@ -90,11 +89,3 @@ def sender_of(account: Account) -> str:
 def ids_in(words: str) -> set[str]:
     """Return the ids in a server's words, in lower case."""
     return {match[0].lower().strip(".-") for match in ID.finditer(words[:10_000])}
-
-
-def moment(value: str) -> datetime | None:
-    try:
-        found = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

@@ -6,24 +6,24 @@ Runs are locked first, in the order of their ids, then people, then targets, the
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import datetime
 
-from django.conf import settings
 from django.template.defaultfilters import pluralize
 
 from accounts.addresses import GROUP_KINDS, spellings_of, sql_list
+from accounts.channels.events import EventKind
 from accounts.channels.paired import is_hidden
 from fanout.database import Row, carry_out, execute
 from fanout.inbound import known_ids
-from fanout.inbound.events import WHOLE_SECOND
+from fanout.inbound.events import SILENCES, WHOLE_SECOND
 from fanout.lanes.chats import heard_from
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, transitions
 from fanout.runs.people import forget
 from reminders.erasure import erased
-from reminders.models import Recipient, Suppression
+from reminders.models import OptOutPhrase, Recipient, Suppression
+from reminders.opt_outs import Decision, decide_by_words, essence
 from reminders.suppressions import REPORTED, holding
 
 IN_A_GROUP = "nothing: it was said in a group"
@@ -48,18 +48,23 @@ def reply(event: InboundEvent, now: datetime) -> str:
 
 
 def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
-    if is_opt_out(event.text):
+    if event.opts_out or _overlooked(event.text):
         words = _note_reply(event, recipients, now, opted_out=True)
-        opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
+        opt_out(event.address, *SILENCES[EventKind.REPLY])
         return "; ".join([*words, "opted out and suppressed"])
     return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
+
+
+def _overlooked(text: str) -> bool:
+    """Return whether a message opts out that an earlier version stored without deciding it."""
+    return decide_by_words(essence(text)).opts_out and decide(text).opts_out
 
 
 def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
     """Do everything but the opting out; returns in words what was done."""
     if not recipients:
         return []
-    messages = _sent_to(recipients, event)
+    messages = _sent_to(recipients, event, now)
     message_1 = None if opted_out else next((one for one in messages if one["has_message_2"]), None)
     queued = [] if opted_out else execute(QUEUED_FOLLOW_UPS, {"people": recipients, "came_at": event.came_at})
     _lock_runs({target["run_id"] for target in [*queued, *messages[:1], message_1] if target is not None})
@@ -71,7 +76,9 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
         execute(RECORD_REPLY, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
     # An older reply that comes after a newer one changes nothing.
     execute(END_WAITING, {"people": recipients, "at": event.happened_at})
-    if message_1 is not None:
+    if message_1 is not None and message_1["suppressed"]:
+        words.append("no Message 2: the address is suppressed")
+    elif message_1 is not None:
         words.append(message_2.queue_for_reply(message_1["id"], recipients, event.happened_at, now))
     return words
 
@@ -101,7 +108,9 @@ SELECT t.id, t.run_id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_
 
 # What the account had sent them when they wrote, or was sending; the message that they quote first, then the latest.
 SENT_TO = """
-SELECT t.id, t.run_id, r.reply_parts <> '[]' AS has_message_2
+SELECT t.id, t.run_id, r.reply_parts <> '[]' AS has_message_2,
+       EXISTS (SELECT FROM reminders_suppression s
+                WHERE s.address = %(address)s AND (s.expires_at IS NULL OR s.expires_at > %(now)s)) AS suppressed
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
  WHERE t.recipient_id = ANY(%(people)s::bigint[]) AND t.account_id = %(account)s AND t.claimed_at <= %(before)s
    AND (t.status IN ('sent', 'sending', 'unconfirmed') OR t.parts_sent > 0)
@@ -110,11 +119,11 @@ SELECT t.id, t.run_id, r.reply_parts <> '[]' AS has_message_2
 """
 
 
-def _sent_to(recipients: list[int], event: InboundEvent) -> list[Row]:
+def _sent_to(recipients: list[int], event: InboundEvent, now: datetime) -> list[Row]:
     named = named_in(event.message_id)
     wanted = {"people": recipients, "account": event.account_id, "before": event.happened_at + WHOLE_SECOND}
     quoted = {"named": named.target_id if named else 0, "quoted": event.provider_id}
-    return execute(SENT_TO, wanted | quoted | {"most": MESSAGES_LOOKED_AT})
+    return execute(SENT_TO, wanted | quoted | {"most": MESSAGES_LOOKED_AT, "address": event.address, "now": now})
 
 
 # The time of the first reply, however late it is reported; `least` passes over what is empty.
@@ -157,19 +166,14 @@ UPDATE reminders_recipient p
 Reason, Source = Suppression.Reason, Suppression.Source
 
 
-def is_opt_out(text: str) -> bool:
-    """Return whether the message is only an opt-out word: “ Stop! ” is one, “stop by at eight” is not."""
-    return bool(word := bare(text)) and word in {bare(one) for one in settings.OPT_OUT_WORDS}
-
-
-def bare(text: str) -> str:
-    """Return the text in lower case, without accents, punctuation and symbols; one space between words."""
-    # Accents that are characters of their own go first: NFKD sorts them, and thousands of them on one letter would take
-    # quadratic time.
-    letters = "".join(sign for sign in text.casefold() if not unicodedata.combining(sign))
-    apart = unicodedata.normalize("NFKD", letters)
-    words = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
-    return " ".join(words.split())
+def decide(text: str) -> Decision:
+    """Return whether a message opts its sender out, and why. The site's own list comes before the built-in words."""
+    said = essence(text)
+    own = OptOutPhrase.objects.filter(essence=said).first() if said else None
+    if own is None:
+        return decide_by_words(said)
+    does = "opts out" if own.opts_out else "does not opt out"
+    return Decision(own.opts_out, f"“{own.phrase}” is in this site's list: it {does}.")
 
 
 def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
@@ -182,6 +186,20 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
         unique_fields=["address"],
         update_fields=["reason", "source", "detail", "expires_at", "added_by"],
     )
+
+
+def automatic(event: InboundEvent, now: datetime) -> str:
+    """Keep a mail that a program wrote: it ends no waiting, brings no Message 2 and opts no one out."""
+    use_stored_spelling(event)
+    if stays_forgotten(event.address, recipients_at(event.address)):
+        return forget(event)
+    return f"kept: {automatic_words(event)}"
+
+
+def automatic_words(event: InboundEvent) -> str:
+    """Return what the mail is, and until when the person is away if it says so."""
+    what, until = event.detail.get("what") or "automatic mail", event.detail.get("away_until")
+    return f"{what}, away until {until}" if until else str(what)
 
 
 def stays_forgotten(address: str, recipients: list[int]) -> bool:
@@ -224,13 +242,17 @@ def _by_provider(
 def _resume(event: InboundEvent) -> str:
     """Take back the opt-out that this account's provider reported; other reasons to send nothing stay."""
     recipients = lock_recipients(event.address)
+    mine = InboundEvent.objects.filter(kind=event.kind, account=event.account_id, address=event.address)
+    # Opt-outs are worked on first, so a newer one may have been.
+    if mine.filter(happened_at__gt=event.happened_at, opts_out=True).exists():
+        return "nothing: the person opted out again later"
     wishes = InboundEvent.objects.filter(kind=event.kind, address=event.address).exclude(account=event.account_id)
     latest = {wish.account_id: wish.detail.get("resumed") for wish in wishes.order_by("happened_at", "pk")}
     if not all(latest.values()):
         return "nothing: the person has opted out of another account's messages too"
     spellings = spellings_of(event.address)
-    mine = Suppression.objects.filter(address__in=spellings, reason=Reason.UNSUBSCRIBED, detail=REPORTED)
-    if not mine.delete()[0]:
+    lifted = Suppression.objects.filter(address__in=spellings, reason=Reason.UNSUBSCRIBED, detail=REPORTED)
+    if not lifted.delete()[0]:
         return "nothing: there is no opt-out that it takes back"
     opted_out = Recipient.objects.filter(pk__in=recipients, status=Recipient.Status.OPTED_OUT)
     opted_out.update(status=Recipient.Status.ACTIVE)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from fanout.inbound import bounces, complaints, mails
+from fanout.inbound import bounces, complaints, mails, reply_mails
 from reminders import media, suppressions
 from reminders.media import answer_with
 
@@ -31,7 +31,7 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
         now = timezone.now()
         is_complaint, heard = complaints.take_in_complaint(request.body, now)
         reported, applied = (0, heard) if is_complaint else bounces.take_in(request.body, now)
-        is_reply, new = (False, False) if reported or is_complaint else mails.take_in_reply(request.body, now)
+        is_reply, new = (False, False) if reported or is_complaint else reply_mails.take_in_reply(request.body, now)
     except (RequestDataTooBig, mails.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
     told = {"bounces": reported, "complaints": int(is_complaint), "replies": int(is_reply)}

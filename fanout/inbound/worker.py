@@ -1,9 +1,10 @@
 """The inbound worker: works on stored events, one worker for the whole database at a time, so that they stay in order.
 
-Each event has a transaction of its own: its effect, and the note of it. An effect that raises is tried again later, and
-after five tries the event is `failed` with the reason; meanwhile only events of the same address wait behind it.
-Receipts are most of the volume: they are worked on in batches, and their order does not matter
-(fanout.inbound.receipts).
+Opt-outs come first, also before what the same person said earlier: their address was suppressed when they came
+(fanout.inbound.events), and the worker does the rest. Each event has a transaction of its own: its effect, and the note
+of it. An effect that raises is tried again later, and after five tries the event is `failed` with the reason; meanwhile
+only events of the same address wait behind it. Receipts are most of the volume: they are worked on in batches, and
+their order does not matter (fanout.inbound.receipts).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ BATCH = 100
 BACK_OFF = (5, 30, 120, 600)
 MOST_ATTEMPTS = len(BACK_OFF) + 1
 EFFECT_LENGTH = 500
+#: how long an event waits for a row that another session has locked; then it is tried again later, behind the others
+LOCK_TIMEOUT = "3s"
 
 
 def run(seconds: float, stop_asked: Callable[[], bool]) -> bool:
@@ -67,16 +70,34 @@ def worker_lock() -> Iterator[bool]:
     try:
         # What a crash of PostgreSQL takes back is new again and worked on again, so no commit waits for the disk.
         execute("SET synchronous_commit = off", {})
+        execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'", {})
         yield True
     finally:
         with suppress(DatabaseError, InterfaceError):
             execute("RESET synchronous_commit", {})
+            execute("RESET lock_timeout", {})
             execute("SELECT pg_advisory_unlock(%(lock)s, 0)", {"lock": LOCK})
 
 
 def step(now: datetime) -> int:
-    """Do one round: what is ready, in order, then a batch of receipts. Returns how many there were."""
-    return work_on_ready(now) + work_on_receipts(now)
+    """Do one round: opt-outs, what else is ready, in order, then a batch of receipts. Returns how many there were."""
+    return work_on_opt_outs(now) + work_on_ready(now) + work_on_receipts(now)
+
+
+# --- opt-outs ---------------------------------------------------------------------------------------------
+
+OPT_OUTS = f"""
+SELECT id FROM fanout_inboundevent
+ WHERE state = 'new' AND opts_out AND (next_attempt_at IS NULL OR next_attempt_at <= %(now)s)
+ ORDER BY id LIMIT {BATCH}
+"""
+
+
+def work_on_opt_outs(now: datetime) -> int:
+    rows = execute(OPT_OUTS, {"now": now})
+    for row in rows:
+        work_on(row["id"], now)
+    return len(rows)
 
 
 # --- one event after the other ----------------------------------------------------------------------------
@@ -84,10 +105,10 @@ def step(now: datetime) -> int:
 # Events of one line stay in order: those of one person, and those about one account.
 LINE = "CASE kind WHEN 'session' THEN account_id::text ELSE address END"
 # The lines in which an event waits for another try, and since which event; not those that only look again
-# (`events.look_again`). They are few and have an index of their own.
+# (`events.look_again`). They are few and have an index of their own. An opt-out holds up what came before it too.
 HELD_UP = f"""
 SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
-  FROM (SELECT {LINE} AS line, min(id) AS since FROM fanout_inboundevent
+  FROM (SELECT {LINE} AS line, min(CASE WHEN opts_out THEN 0 ELSE id END) AS since FROM fanout_inboundevent
          WHERE state = 'new' AND kind NOT IN ('delivered', 'read') AND next_attempt_at IS NOT NULL
            AND next_attempt_at > %(now)s AND attempts > 0
          GROUP BY line) AS waiting
@@ -97,7 +118,7 @@ SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
 # again for every single one. Each line is looked up in the object instead, independent of the planner.
 READY = f"""
 SELECT id, {LINE} AS line FROM fanout_inboundevent
- WHERE state = 'new' AND kind NOT IN ('delivered', 'read')
+ WHERE state = 'new' AND kind NOT IN ('delivered', 'read') AND NOT opts_out
    AND (next_attempt_at IS NULL OR next_attempt_at <= %(now)s)
    AND coalesce((%(held_up)s::jsonb ->> ({LINE}))::bigint > id, true)
  ORDER BY id LIMIT {BATCH}
@@ -114,6 +135,8 @@ def work_on_ready(now: datetime) -> int:
     rows = ready(now)
     held_up: set[str] = set()
     for row in rows:
+        # A batch may take seconds, and an opt-out that comes meanwhile must not wait for its end.
+        work_on_opt_outs(now)
         if row["line"] not in held_up and not work_on(row["id"], now) and row["line"]:
             held_up.add(row["line"])
     return len(rows)
@@ -155,6 +178,7 @@ EFFECTS: dict[str, Effect] = {
     Kind.REPLY: replies.reply,
     Kind.UNSUBSCRIBE: replies.unsubscribe,
     Kind.COMPLAINT: complaints.complained,
+    Kind.AUTOMATIC: replies.automatic,
     Kind.SESSION: sessions.session_changed,
 }
 

@@ -51,6 +51,7 @@ class InboundEvent(models.Model):
         BOUNCE = EventKind.BOUNCE.value
         COMPLAINT = EventKind.COMPLAINT.value
         UNSUBSCRIBE = EventKind.UNSUBSCRIBE.value
+        AUTOMATIC = EventKind.AUTOMATIC.value
         SESSION = EventKind.SESSION.value
 
     class State(models.TextChoices):
@@ -74,6 +75,9 @@ class InboundEvent(models.Model):
     state = models.CharField(max_length=8, choices=State, default=State.NEW)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True, blank=True)
+    # The person asks for no more messages. Decided when it came: the address is suppressed by then, and the event is
+    # worked on before all others.
+    opts_out = models.BooleanField(default=False, db_default=False)
     # Its effect in words; of a failed event: why it could not be processed.
     effect = models.CharField(max_length=500, blank=True)
     # No constraint: a run may be deleted, and its events outlive it until retention takes them.
@@ -85,6 +89,8 @@ class InboundEvent(models.Model):
             # the worker takes new events in order: receipts, which are most of the volume, apart from the rest
             models.Index(fields=["id"], name="inbound_new", condition=Q(state="new") & ~RECEIPT),
             models.Index(fields=["id"], name="inbound_new_receipts", condition=Q(state="new") & RECEIPT),
+            # opt-outs, which come before all others
+            models.Index(fields=["id"], name="inbound_opt_outs", condition=Q(state="new", opts_out=True)),
             # events that wait for another try, or for another look
             models.Index(
                 fields=["next_attempt_at"],

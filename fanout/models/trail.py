@@ -15,7 +15,7 @@ client: ContextVar[str] = ContextVar("client", default="")
 
 #: kinds whose name an administrator may read; other things are named by their number, because the name may be an
 #: address
-NAMED = {"account", "reminder", "user", "group"}
+NAMED = {"account", "reminder", "user", "group", "optoutphrase"}
 
 
 class TrailEntry(models.Model):

@@ -19,6 +19,7 @@ SINGLE = (
     "password_change",
     "reminders_recipient_import",
     "reminders_suppression_import",
+    "reminders_optoutphrase_try",
 )
 #: of each model, where the person may
 LISTS, THINGS = ("changelist", "add"), ("change", "history", "delete")

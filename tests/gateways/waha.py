@@ -70,7 +70,7 @@ class Waha(Dialect):
         if hidden := LID.fullmatch(path):
             return Answer(200, {"lid": hidden[1], "pn": f"{number_behind(hidden[1])}@c.us"})
         if asked := MESSAGE.fullmatch(path):
-            return self.message(asked[1])
+            return self.found(asked[1])
         if path == "/api/contacts/all":
             return self.contacts(request)
         if path.endswith("/groups"):
@@ -131,9 +131,9 @@ class Waha(Dialect):
 
     def name_of(self, line: Line) -> str:
         """WhatsApp's id of a message: the one that came with it, or the server's own."""
-        return self.own_ids.get(line["message_id"], line["provider_id"])
+        return self.own_ids.get(line["message_id"]) or str(line["provider_id"])
 
-    def message(self, ident: str) -> Answer:
+    def found(self, ident: str) -> Answer:
         if any(self.name_of(line) == ident for line in self.provider.latest):
             return Answer(200, {"id": f"true_x@c.us_{ident}", "ack": 1})
         return Answer(404, {"message": "Message not found", "statusCode": 404})

@@ -6,12 +6,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.inbound.reply_formats import ATTRIBUTIONS, MAILBOX, OUTLOOK, OWN, RULES, SIGNATURES, WHO
+from accounts.channels.machine_mail import away_until, by_subject
+from reminders.opt_outs import decide_by_words, essence
+from tests.inbound.reply_formats import (
+    ABSENCES,
+    ATTRIBUTIONS,
+    AWAY,
+    HARMLESS,
+    MAILBOX,
+    OPT_OUTS,
+    OUTLOOK,
+    OWN,
+    PERSONAL,
+    RULES,
+    SIGNATURES,
+    WHO,
+)
 
 QUOTED = "> Hello Ann,\n>\n> the doors open at nine.\n> Bob\n"
 UNMARKED = "Hello Ann,\n\nthe doors open at nine.\nBob\n"
@@ -60,6 +76,33 @@ def cases() -> Iterator[Case]:
             yield Case("signature", language, client, "above a quotation", f"{own}\n{line}\n\n{below}", own)
 
 
+def decisions() -> list[Score]:
+    """Return how many messages of each language that opt out are heard, and how many harmless ones change nothing."""
+    heard = [
+        Score(
+            "opt-out", language, "any", sum(decide_by_words(essence(one)).opts_out for one in messages), len(messages)
+        )
+        for language, messages in OPT_OUTS.items()
+    ]
+    harmless = sum(not decide_by_words(essence(one)).opts_out for one in HARMLESS)
+    return [*heard, Score("no opt-out", "any", "any", harmless, len(HARMLESS))]
+
+
+def machine_mail() -> list[Score]:
+    """Return how many absence notes and receipts are told from people's replies by their subject."""
+    judged: dict[str, list[bool]] = {}
+    for language, subject in ABSENCES:
+        judged.setdefault(language, []).append(bool(by_subject(subject)))
+    notes = [Score("absence note", language, "subject", sum(found), len(found)) for language, found in judged.items()]
+    people = sum(not by_subject(subject) for subject in PERSONAL)
+    dates = sum(away_until(text) == until for text, until in AWAY)
+    return [
+        *notes,
+        Score("person's subject", "any", "subject", people, len(PERSONAL)),
+        Score("away until", "any", "text", dates, len(AWAY)),
+    ]
+
+
 def layouts(line: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield the ways in which programs set the line: what is above it, the line, and what is below it."""
     yield "a line of its own", "\n\n", line, QUOTED
@@ -99,6 +142,10 @@ def scores(read: Callable[[str], str]) -> list[Score]:
     return [Score(*what, sum(judged), len(judged)) for what, judged in counted.items()]
 
 
+def all_scores(read: Callable[[str], str]) -> list[Score]:
+    return scores(read) + decisions() + machine_mail()
+
+
 def foreign(directory: Path, read: Callable[[str], str]) -> dict[str, bool]:
     """Return whether each mail of the directory is read as the file beside it says."""
     judged = {}
@@ -114,7 +161,7 @@ def same(one: str, other: str) -> bool:
 
 
 def report(directory: Path | None, read: Callable[[str], str]) -> Iterator[str]:
-    table = scores(read)
+    table = all_scores(read)
     for subject in dict.fromkeys(score.subject for score in table):
         rows = [score for score in table if score.subject == subject]
         yield f"{subject}: {sum(row.right for row in rows)} of {sum(row.total for row in rows)}"
@@ -129,5 +176,6 @@ def report(directory: Path | None, read: Callable[[str], str]) -> Iterator[str]:
 if __name__ == "__main__":
     from accounts.channels.reply_text import own_words
 
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     for line in report(Path(sys.argv[1]) if len(sys.argv) > 1 else None, own_words):
         sys.stdout.write(f"{line}\n")

@@ -13,11 +13,12 @@ from accounts.channels.events import EventKind, HookRequest, ProviderEvent
 from accounts.channels.waha.webhook import WahaWebhook
 from accounts.models import Account
 from fanout.inbound import events, replies, worker
-from fanout.inbound.replies import bare, is_opt_out
+from fanout.inbound.replies import decide
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.rules.message_ids import message_id
 from fanout.runs import controls
 from reminders.models import Recipient, Suppression
+from reminders.opt_outs import bare
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 from tests.factories import (
     AccountFactory,
@@ -401,18 +402,18 @@ def test_the_bare_words(text: str, word: str) -> None:
     ["STOP", "stop", " Stop! ", "«Arrêt»", "ARRET.", "Berhenti\n", "opt-out", "Unsubscribe 🛑", "Ｓｔｏｐ", "baja"],
 )
 def test_only_the_word(text: str) -> None:
-    assert is_opt_out(text)
+    assert decide(text).opts_out
 
 
 @pytest.mark.parametrize("text", ["", "!", "stop by at eight", "don't stop", "non-stop", "stopping", "🛑"])
 def test_more_than_the_word(text: str) -> None:
-    assert not is_opt_out(text)
+    assert not decide(text).opts_out
 
 
 def test_the_words_are_a_setting(settings: Any) -> None:
     settings.OPT_OUT_WORDS = ["Nächstes Mal nicht"]
-    assert is_opt_out("nachstes mal NICHT.")
-    assert not is_opt_out("STOP")
+    assert decide("nachstes mal NICHT.").opts_out
+    assert not decide("STOP").opts_out
 
 
 @pytest.mark.django_db

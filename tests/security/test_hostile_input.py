@@ -29,7 +29,8 @@ from accounts.channels.settings import Field, FieldKind
 from accounts.models import Account
 from fanout.admin.account_form import KeyFile
 from fanout.admin.account_page import warmup_chart
-from fanout.inbound.mails import parse_bounce, parse_reply
+from fanout.inbound.mails import parse_bounce
+from fanout.inbound.reply_mails import parse_reply
 from fanout.models import TrailEntry
 from fanout.rules.message_ids import message_id
 from reminders import imports, media, schedule, suppressions
@@ -307,6 +308,7 @@ QUERIES = {
     "admin:reminders_recipient_changelist": ("q", "p", "kind__exact", "status__exact", "address__gt"),
     "admin:reminders_recipient_find": ("q",),
     "admin:reminders_suppression_changelist": ("q", "reason__exact", "source__exact", "holding"),
+    "admin:reminders_optoutphrase_changelist": ("q", "p", "opts_out__exact"),
     "admin:reminders_mediafile_changelist": ("q", "p"),
     "admin:auth_user_changelist": ("q", "groups__id__exact", "is_active__exact"),
     "admin:live_stream": ("runs", "after"),
@@ -398,6 +400,8 @@ POSTS: dict[str, dict[str, Any]] = {
         "expires_at_1": "",
     },
     "admin:reminders_suppression_import": {"file": "", "skip_invalid": ""},
+    "admin:reminders_optoutphrase_add": {"phrase": "Nie wieder", "opts_out": "on", "note": ""},
+    "admin:reminders_optoutphrase_try": {"text": "STOP"},
     "admin:my_notifications": {"email": "", "webhook": "", "only_problems": "", "bell": "on", "team": "on"},
     "admin:second_factor": {"step": "finish", "code": "123456"},
     "admin:second_factor_code": {"code": "123456"},

@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.text import smart_split
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE, guess_kind, normalise
-from accounts.channels import events, http, mail, paired, refusals, registry, reply_text
+from accounts.channels import events, http, machine_mail, mail, paired, refusals, registry, reply_text
 from accounts.channels import settings as channel_settings
 from accounts.channels import templates as cloud_templates
 from accounts.channels.base import AccountConfig, Part
@@ -37,10 +37,10 @@ from config.admin_site import MOST_SEARCHED
 from fanout.admin.recipient_admin import as_in_addresses
 from fanout.admin.reminder_draft import PART_KIND as PART_OF_DRAFT
 from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
-from fanout.inbound import complaints, mails, notices, origins, replies, webhooks
+from fanout.inbound import complaints, mails, notices, origins, reply_mails, webhooks
 from fanout.ops import exports
 from fanout.rules import message_ids
-from reminders import imports, placeholders, schedule, suppressions, tables
+from reminders import imports, opt_outs, placeholders, schedule, suppressions, tables
 from reminders.models import MOST_TEXT
 from tests.security import world as worlds
 from tests.security.test_permission_matrix import client_of
@@ -83,6 +83,7 @@ ATTACKS: dict[str, Callable[[int], str]] = {
     "one open default": repeated("x", before="{name|"),
     "placeholders": repeated("{name} "),
     "accents": repeated("\u0327\u0301", before="a"),
+    "marks that come apart": repeated("\u0f73", before="a"),
     "ligatures": repeated("\ufdfa"),
     "direction marks": repeated("\u200f"),
     "tabs and direction marks": repeated("\t\u200f"),
@@ -144,7 +145,7 @@ def in_mail(read: Callable[[bytes], Any], head: str) -> Reader:
 
 
 def body_of_reply(raw: bytes) -> str:
-    return reply_text.own_words(mails._text(email.message_from_bytes(raw)))
+    return reply_text.own_words(reply_mails._text(email.message_from_bytes(raw)))
 
 
 def parsed(text: str) -> Any:
@@ -228,16 +229,22 @@ READERS: dict[str, Reader] = {
     "suppressions": lambda text: suppressions.read_list(text, None, timezone.now()),
     "suppressions with header": lambda text: suppressions.read_list(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
-    "opt-out": replies.is_opt_out,
+    "opt-out": opt_outs.essence,
+    "subject of a reply": lambda text: (machine_mail.by_subject(text), machine_mail.without_prefix(text)),
+    "absence note": machine_mail.away_until,
+    "name below an opt-out": in_mail(
+        reply_mails.parse_reply, f"From: Ann <a@example.com>\nIn-Reply-To: {OUR_ID}\n\nSTOP\n"
+    ),
+    "coded subject": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nSubject: "),
     "own words": reply_text.own_words,
     "text of HTML": reply_text.text_of_html,
-    "reply": in_mail(mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
+    "reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
     "HTML reply": in_mail(body_of_reply, "Content-Type: text/html\n\n"),
-    "sender of a reply": in_mail(mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
-    "references of a reply": in_mail(mails.parse_reply, "From: a@example.com\nReferences: "),
-    "date of a reply": in_mail(mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nDate: "),
+    "sender of a reply": in_mail(reply_mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
+    "references of a reply": in_mail(reply_mails.parse_reply, "From: a@example.com\nReferences: "),
+    "date of a reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nDate: "),
     "charset of a reply": in_mail(
-        mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nContent-Type: text/plain; charset="
+        reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nContent-Type: text/plain; charset="
     ),
     "bounce": in_mail(mails.parse_bounce, "From: mailer-daemon@example.com\nSubject: Undelivered\n\n"),
     "boundary of a bounce": in_mail(mails.parse_bounce, "Content-Type: multipart/report; boundary="),
@@ -308,6 +315,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/addresses.py": ("person", "group", "mailbox", "profile", "kind of address", "jid"),
     "accounts/channels/settings.py": ("setting: host", "setting: url", "certificates", "setting: certificates"),
     "accounts/channels/gmail/google_api.py": ("answer of Gmail",),
+    "accounts/channels/machine_mail.py": ("subject of a reply", "absence note"),
     "accounts/channels/mail.py": ("mail with HTML", "address in a mail"),
     "accounts/channels/reply_text.py": ("own words", "text of HTML", "HTML reply"),
     "accounts/channels/templates.py": ("body of a template", "value of a template"),
@@ -328,14 +336,17 @@ MODULES: dict[str, tuple[str, ...] | str] = {
         "boundary of a bounce",
         "diagnosis",
         "encoded bounce",
+    ),
+    "fanout/inbound/reply_mails.py": (
         "reply",
         "sender of a reply",
         "references of a reply",
         "date of a reply",
+        "coded subject",
+        "name below an opt-out",
     ),
     "fanout/inbound/notices.py": ("bounce", "notice of a server", "failed recipients"),
     "fanout/inbound/origins.py": ("origin of a report", "dates of a report"),
-    "fanout/inbound/replies.py": ("opt-out",),
     "fanout/inbound/webhooks.py": ("address of a webhook",),
     "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",
     "fanout/management/options.py": "Only a person with a shell on the server types these options.",
@@ -343,6 +354,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
     "fanout/runs/people.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
+    "reminders/opt_outs.py": ("opt-out",),
     "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),
     "reminders/suppressions.py": ("suppressions", "suppressions with header"),
     "reminders/tables.py": ("table", "file"),

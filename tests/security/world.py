@@ -18,7 +18,7 @@ from accounts.models import Account
 from fanout.models import TrailEntry
 from fanout.models.trail import note
 from reminders import suppressions
-from reminders.models import Reminder, ReminderTarget
+from reminders.models import OptOutPhrase, Reminder, ReminderTarget
 from tests.admin.conftest import member
 from tests.factories import (
     AccountFactory,
@@ -99,6 +99,7 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
         "admin/reminders/reminder/": reminder,
         "admin/reminders/recipient/": RecipientFactory.create(owner=owner, team=team),
         "admin/reminders/suppression/": SuppressionFactory.create(),
+        "admin/reminders/optoutphrase/": OptOutPhrase.objects.create(phrase="Nie wieder"),
         "admin/reminders/mediafile/": (media := MediaFileFactory.create(owner=owner, team=team)),
         "admin/media/": media,
         "admin/auth/user/": owner,

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from accounts.addresses import MAILBOX, PROFILE, AddressError, normalise
+from accounts.channels import machine_mail
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import (
     CRIER_HEADER,
@@ -23,7 +24,7 @@ from accounts.channels.events import (
     same_secret,
 )
 from accounts.channels.http import as_moment, as_text, dig
-from accounts.channels.reply_text import own_words
+from accounts.channels.reply_text import own_words, written
 
 STATES = {
     "OK": SessionState.ACTIVE,
@@ -38,6 +39,8 @@ STATES = {
     "CONNECTING": SessionState.DISCONNECTED,
 }
 RECEIPTS = {"message_delivered": EventKind.DELIVERED, "message_read": EventKind.READ}
+#: characters of a mail that may be an opt-out
+SHORT = 40
 #: A state has neither id nor time: the same state counts as new after an hour.
 STATE_SECONDS = 3600
 
@@ -96,13 +99,21 @@ def mail(event: dict[str, Any]) -> ProviderEvent | None:
         return None
     if not ident:
         return None
+    body, subject = as_text(event.get("body_plain")), as_text(event.get("subject"))
+    said, changed = written(body), not machine_mail.REPLY_PREFIX.match(subject)
+    detail = {"seen_as": as_text(dig(event, "from_attendee", "display_name"))}
+    # A person who opts out says little: their mail is a reply with any subject.
+    what = machine_mail.by_subject(subject) if len(said) > SHORT else ""
+    if what:
+        detail |= {"what": what, "away_until": machine_mail.away_until(said)}
     return ProviderEvent(
         key=f"mail_received:{ident}",
-        kind=EventKind.REPLY,
+        kind=EventKind.AUTOMATIC if what else EventKind.REPLY,
         at=as_moment(event.get("date")),
         address=address,
-        text=own_words(as_text(event.get("body_plain"))) or as_text(event.get("subject")),
-        detail={"seen_as": as_text(dig(event, "from_attendee", "display_name"))},
+        # An empty mail with a subject of its own says what the subject says.
+        text=said or (subject if changed else "") or own_words(body) or subject,
+        detail=detail,
     )
 
 

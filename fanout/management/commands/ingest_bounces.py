@@ -17,7 +17,8 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from fanout.inbound import bounces, complaints
-from fanout.inbound.mails import MAX_BYTES, TooLarge, take_in_reply
+from fanout.inbound.mails import MAX_BYTES, TooLarge
+from fanout.inbound.reply_mails import take_in_reply
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 log = logging.getLogger("crier.bounces")
