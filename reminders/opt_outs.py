@@ -87,29 +87,43 @@ def _without_closing(text: str) -> str:
 
 
 def _without_courtesy(words: str) -> str:
+    """Return the words without phrases of courtesy before and behind them."""
+    before, behind, joined = courtesies()
     changed = True
     while words and changed:
         changed = False
-        for phrase in courtesies():
-            # Scripts without lower case put no blank between words.
-            gap = " " if phrase[0].islower() else ""
+        for phrase in (*before.get(words.partition(" ")[0], ()), *joined):
             if words == phrase:
                 return ""
-            if words.startswith(phrase + gap):
+            if words.startswith(phrase if phrase in joined else f"{phrase} "):
                 words, changed = words[len(phrase) :].strip(), True
-            if words.endswith(gap + phrase):
+        for phrase in (*behind.get(words.rpartition(" ")[2], ()), *joined):
+            if words.endswith(phrase if phrase in joined else f" {phrase}"):
                 words, changed = words[: -len(phrase)].strip(), True
     return " ".join(word for word in words.split() if word not in pleases())
+
+
+Phrases = dict[str, list[str]]
+
+
+@cache
+def courtesies() -> tuple[Phrases, Phrases, tuple[str, ...]]:
+    """Return phrases of courtesy by their first word and by their last, long ones first, and those of scripts that put
+    no blank between words."""
+    phrases = sorted(map(bare, COURTESY.split("|")), key=len, reverse=True)
+    joined = tuple(phrase for phrase in phrases if not phrase[0].islower())
+    before: Phrases = {}
+    behind: Phrases = {}
+    for phrase in phrases:
+        if phrase not in joined:
+            before.setdefault(phrase.partition(" ")[0], []).append(phrase)
+            behind.setdefault(phrase.rpartition(" ")[2], []).append(phrase)
+    return before, behind, joined
 
 
 @cache
 def pleases() -> frozenset[str]:
     return frozenset(bare(PLEASE).split())
-
-
-@cache
-def courtesies() -> tuple[str, ...]:
-    return tuple(sorted(map(bare, COURTESY.split("|")), key=len, reverse=True))
 
 
 @cache

@@ -46,8 +46,9 @@ SILENCES = {
 # A person who opts out is suppressed by the statement that stores their wish: thousands of other events, or a worker
 # that does not run, must not let a message through in between. The worker does the rest. A suppression that holds
 # stays as it is until then, and so does an erased person's address, of which only the hash is kept; an opt-out that
-# the provider reports late, after the person took it back, suppresses no one. In the order of the addresses, so that
-# two statements cannot deadlock.
+# the provider reports late, after the person took it back, suppresses no one. Both are looked up by key for each wish:
+# NOT EXISTS would let the planner read all events instead, and without OFFSET 0 it compares all wishes with all events.
+# In the order of the addresses, so that two statements cannot deadlock.
 STORE = """
 WITH news AS (
   SELECT e.*, coalesce(own.opts_out, e.by_words) AS opts_out
@@ -68,15 +69,20 @@ WITH news AS (
 ), silenced AS (
   INSERT INTO reminders_suppression AS s (address, reason, source, detail, created_at)
   SELECT DISTINCT ON (w.address) w.address, w.reason, w.source, w.why, %(now)s
-    FROM unnest(%(wish_account)s::bigint[], %(wish_key)s::text[], %(wish_address)s::text[], %(wish_digests)s::text[],
-                %(wish_reason)s::text[], %(wish_source)s::text[], %(wish_why)s::text[])
-         AS w(account_id, key, address, digests, reason, source, why)
-    JOIN stored ON stored.account_id = w.account_id AND stored.key = w.key AND stored.opts_out
-   WHERE NOT EXISTS (SELECT FROM reminders_erasedaddress e WHERE e.digest = ANY(string_to_array(w.digests, ' ')))
-     AND NOT EXISTS (SELECT FROM fanout_inboundevent later
-                      WHERE later.kind = 'unsubscribe' AND w.reason = 'unsubscribed'
-                        AND later.account_id = w.account_id AND later.address = w.address
-                        AND later.happened_at > stored.happened_at AND later.detail @> '{"resumed": true}')
+    FROM (SELECT w.*, stored.happened_at
+            FROM unnest(%(wish_account)s::bigint[], %(wish_key)s::text[], %(wish_address)s::text[],
+                        %(wish_digests)s::text[], %(wish_reason)s::text[], %(wish_source)s::text[],
+                        %(wish_why)s::text[])
+                 AS w(account_id, key, address, digests, reason, source, why)
+            JOIN stored ON stored.account_id = w.account_id AND stored.key = w.key AND stored.opts_out
+          OFFSET 0) AS w
+   WHERE (SELECT count(*) FROM reminders_erasedaddress e WHERE e.digest = ANY(string_to_array(w.digests, ' '))) = 0
+     AND CASE WHEN w.reason = 'unsubscribed' THEN
+           (SELECT count(*) FROM fanout_inboundevent later
+             WHERE later.address = w.address AND later.address <> '' AND later.happened_at > w.happened_at
+               AND later.kind = 'unsubscribe' AND later.account_id = w.account_id
+               AND later.detail @> '{"resumed": true}') = 0
+         ELSE true END
    ORDER BY w.address
   ON CONFLICT (address) DO UPDATE
      SET reason = excluded.reason, source = excluded.source, detail = excluded.detail, expires_at = NULL,

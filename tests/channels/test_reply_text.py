@@ -31,10 +31,14 @@ def test_only_their_own_words(name: str) -> None:
 
 def test_every_language_and_program_is_read_right() -> None:
     """A figure that falls fails here; `python -m tests.inbound.scorecard_replies` shows the whole table."""
-    table = scorecard_replies.scores(own_words)
+    table = scorecard_replies.all_scores(own_words)
     assert [score for score in table if score.right < score.total] == []
-    assert {score.subject for score in table} == {"attribution", "header block", "rule", "signature"}
-    assert sum(score.total for score in table) >= 4_800
+    figures: dict[str, int] = {}
+    for score in table:
+        figures[score.subject] = figures.get(score.subject, 0) + score.total
+    least = {"attribution": 2_648, "header block": 1_316, "rule": 200, "signature": 680, "opt-out": 154}
+    least |= {"no opt-out": 63, "absence note": 45, "person's subject": 7, "away until": 14}
+    assert {subject: total for subject, total in figures.items() if total < least[subject]} == {}
 
 
 def test_a_worse_reader_is_noticed() -> None:

@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.database import execute
 from fanout.inbound import events, worker
 from fanout.inbound.reply_mails import take_in_reply
 from fanout.models import InboundEvent, Run
@@ -19,6 +21,8 @@ from tests.engine.stage import MONDAY, Stage
 from tests.factories import AccountFactory, RunTargetFactory
 from tests.inbound.mails import id_of
 from tests.inbound.people import person, phone, remind, stored
+from tests.inbound.test_worker import many
+from tests.reads import handled_by
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)
@@ -125,6 +129,19 @@ def test_a_resume_that_is_worked_on_after_a_newer_opt_out_changes_nothing(accoun
     assert whom.status == "opted_out"
     assert InboundEvent.objects.get(key="back").effect == "nothing: the person opted out again later"
     assert [row[1] for row in suppressed()] == ["unsubscribed"]
+
+
+def test_storing_wishes_reads_no_other_events(account: Account) -> None:
+    many(20_000, state="done", kind="unsubscribe")
+    execute("ANALYZE fanout_inboundevent", {})
+    kinds = [EventKind.REPLY, EventKind.UNSUBSCRIBE, EventKind.COMPLAINT]
+    wishes = [ProviderEvent(f"e-{n}", kinds[n % 3], address=phone(n), text="STOP") for n in range(99)]
+    statement, parameters = events.storing([(account.pk, wish) for wish in wishes], MONDAY)
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", parameters)
+        rows = handled_by(cursor)
+    assert Suppression.objects.count() == 99
+    assert rows < 5_000
 
 
 # --- before all others --------------------------------------------------------------------------------------
