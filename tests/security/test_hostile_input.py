@@ -400,7 +400,6 @@ POSTS: dict[str, dict[str, Any]] = {
         "expires_at_1": "",
     },
     "admin:reminders_suppression_import": {"file": "", "skip_invalid": ""},
-    "admin:reminders_optoutphrase_add": {"phrase": "Nie wieder", "opts_out": "on", "note": ""},
     "admin:reminders_optoutphrase_try": {"text": "STOP"},
     "admin:my_notifications": {"email": "", "webhook": "", "only_problems": "", "bell": "on", "team": "on"},
     "admin:second_factor": {"step": "finish", "code": "123456"},
