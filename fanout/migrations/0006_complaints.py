@@ -4,7 +4,7 @@ from django.db.models import Q
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("fanout", "0004_pause_reason_account_hours"),
+        ("fanout", "0005_known_ids"),
     ]
 
     operations = [

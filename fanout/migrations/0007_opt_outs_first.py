@@ -5,7 +5,7 @@ from django.db.models import Q
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fanout", "0004_pause_reason_account_hours"), ("reminders", "0007_opt_out_phrases")]
+    dependencies = [("fanout", "0006_complaints"), ("reminders", "0007_opt_out_phrases")]
 
     operations = [
         migrations.AddField(

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("reminders", "0005_known_people_by_statement")]
+    dependencies = [("reminders", "0006_part_templates")]
 
     operations = [
         migrations.CreateModel(

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fanout', '0005_known_ids'),
+        ('fanout', '0007_opt_outs_first'),
     ]
 
     operations = [

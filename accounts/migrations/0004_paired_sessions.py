@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0002_message_templates'),
+        ('accounts', '0003_complaint_rate_pause'),
     ]
 
     operations = [
