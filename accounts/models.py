@@ -275,11 +275,12 @@ class PairedSession(models.Model):
     """The machine that has a paired number's session, by the bridge's journal there.
 
     A bridge notes a message in its journal before it leaves. Since `journal_since` that was this one: a message which
-    it does not know, claimed after that, never left.
+    it does not know, claimed after that, never left. A journal behind `journal_page` is an old copy.
     """
 
     account = models.OneToOneField(Account, on_delete=models.CASCADE, primary_key=True, related_name="paired_session")
     journal = models.CharField(max_length=36)
+    journal_page = models.IntegerField(default=0)
     journal_since = models.DateTimeField()
     host = models.CharField(max_length=200)
 

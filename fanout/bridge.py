@@ -200,11 +200,12 @@ GIVE_BACK = "SELECT pg_advisory_unlock(%s, %s)"
 # The first journal of an account is its own, and so is that of a later pairing. The time is the database's: bridges of
 # several machines write it.
 USE_JOURNAL = """
-INSERT INTO accounts_pairedsession AS s (account_id, journal, journal_since, host)
-VALUES (%(account)s, %(journal)s, clock_timestamp(), %(host)s)
+INSERT INTO accounts_pairedsession AS s (account_id, journal, journal_page, journal_since, host)
+VALUES (%(account)s, %(journal)s, %(page)s, clock_timestamp(), %(host)s)
 ON CONFLICT (account_id) DO UPDATE
-   SET host = excluded.host, journal = excluded.journal,
-       journal_since = CASE WHEN s.journal = excluded.journal THEN s.journal_since ELSE excluded.journal_since END
+   SET host = excluded.host, journal = excluded.journal, journal_page = excluded.journal_page,
+       journal_since = CASE WHEN s.journal = excluded.journal AND s.journal_page <= excluded.journal_page
+                            THEN s.journal_since ELSE excluded.journal_since END
  WHERE s.journal = excluded.journal OR %(replace)s
 RETURNING journal_since
 """
@@ -252,9 +253,9 @@ class LockShard:
     async def give_back(self, account_id: int) -> None:
         await self._query(GIVE_BACK, (BRIDGE_LOCKS, account_id))
 
-    async def use_journal(self, account_id: int, journal: str, replace: bool) -> datetime | None:
+    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> datetime | None:
         host = socket.gethostname()[:200]
-        facts = {"account": account_id, "journal": journal, "replace": replace, "host": host}
+        facts = {"account": account_id, "journal": journal, "page": page, "replace": replace, "host": host}
         return next((row["journal_since"] for row in await self._query(USE_JOURNAL, facts)), None)
 
     async def owner(self, account_id: int) -> str:

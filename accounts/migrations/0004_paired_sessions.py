@@ -16,6 +16,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('account', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='paired_session', serialize=False, to='accounts.account')),
                 ('journal', models.CharField(max_length=36)),
+                ('journal_page', models.IntegerField(default=0)),
                 ('journal_since', models.DateTimeField()),
                 ('host', models.CharField(max_length=200)),
             ],

@@ -154,7 +154,7 @@ class Locks:
     async def give_back(self, account_id: int) -> None:
         del self.held[account_id]
 
-    async def use_journal(self, account_id: int, journal: str, replace: bool) -> datetime | None:
+    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> datetime | None:
         owner, since = self.journals.setdefault(account_id, (journal, utc_now()))
         if owner != journal and replace:
             owner, since = self.journals[account_id] = journal, utc_now()

@@ -387,10 +387,10 @@ def test_what_was_decided(facts: dict[str, Any], settled: bool) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_journal_of_an_account_changes_with_a_pairing_only() -> None:
+def test_the_journal_of_an_account_changes_with_a_pairing_or_an_old_copy() -> None:
     sender = AccountFactory.create(channel="whatsapp", config={})
 
-    async def use(*journals: tuple[str, bool]) -> list[datetime | None]:
+    async def use(*journals: tuple[str, int, bool]) -> list[datetime | None]:
         from django.db import connection
 
         from fanout.database import conninfo
@@ -402,11 +402,12 @@ def test_the_journal_of_an_account_changes_with_a_pairing_only() -> None:
         finally:
             await shard.close()
 
-    first, again, foreign, moved, back = asyncio.run(
-        use(("a", False), ("a", False), ("b", False), ("b", True), ("a", False))
+    first, later, copy, foreign, moved, back = asyncio.run(
+        use(("a", 0, False), ("a", 3, False), ("a", 2, False), ("b", 0, False), ("b", 0, True), ("a", 3, False))
     )
     assert first is not None
+    assert copy is not None
     assert moved is not None
-    assert (again, foreign, back) == (first, None, None)
-    assert moved > first
+    assert (later, foreign, back) == (first, None, None)
+    assert first < copy < moved, "what an old copy does not know is no proof"
     assert PairedSession.objects.get(account=sender).journal == "b"

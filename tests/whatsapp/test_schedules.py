@@ -22,7 +22,7 @@ from accounts.channels.events import EventKind
 from accounts.channels.whatsapp.bridge import review
 from accounts.channels.whatsapp.bridge.incoming import Incoming
 from accounts.channels.whatsapp.bridge.journal import Journal, SentMessage
-from accounts.channels.whatsapp.bridge.review import Doubt, judge
+from accounts.channels.whatsapp.bridge.review import TURN_PAGE_AFTER, Doubt, judge
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.bridge.stand_ins import EVENTS, JID, MessageSource
 
@@ -75,6 +75,9 @@ class World:
     receipts: list[str] = field(default_factory=list)
     copy: sqlite3.Connection | None = None
     in_use_since: datetime = START - timedelta(days=1)
+    #: the last page of the journal that the database knows of, and when the next one begins
+    page: int = 0
+    turns_at: datetime = START
     journal: Journal = field(init=False)
     proves_from: datetime = START - timedelta(days=1)
 
@@ -107,6 +110,7 @@ class World:
             act()
             self.now += timedelta(seconds=self.rng.choice(PAUSES))
             self.give_up()
+            self.turn_page()
         self.end()
 
     # -- the lane -----------------------------------------------------------------------------------------
@@ -266,6 +270,11 @@ class World:
             if target.status not in ("sending", "unconfirmed"):
                 self.journal.decide(number)
 
+    def turn_page(self) -> None:
+        if self.now >= self.turns_at:
+            self.page = self.journal.turn_page()
+            self.turns_at = self.now + timedelta(seconds=TURN_PAGE_AFTER)
+
     def operator(self) -> None:
         """An operator looks at the phone, and decides what is true."""
         old = [
@@ -297,8 +306,9 @@ class World:
         self.kill_bridge()
         kept = Journal(Path(":memory:"))
         self.copy.backup(kept.db)
-        # The limit that docs/whatsapp.md names: nothing tells such a copy from the journal.
-        unnoticed = any(
+        # The limit that docs/whatsapp.md names: nothing tells a copy of the last seconds from the journal.
+        is_old = kept.page() < self.page
+        unnoticed = not is_old and any(
             self.journal.has_begun(one.name) and not kept.has_begun(one.name) and self.is_trusted(kept, one)
             for one in self.targets
             if one.status in ("sending", "unconfirmed")
@@ -308,6 +318,8 @@ class World:
             return
         self.journal.close()
         self.journal, self.proves_from = kept, self.now
+        if is_old:
+            self.in_use_since, self.page = self.now, kept.page()
         self.receipts.clear()  # the copy has forgotten whose ids they have
 
     def is_trusted(self, journal: Journal, target: Target) -> bool:

@@ -14,7 +14,7 @@ from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp.bridge.conditions import utc_now
 from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, is_stored
 from accounts.channels.whatsapp.bridge.library import Library, Limits
-from accounts.channels.whatsapp.bridge.review import OLDEST, Doubt, Judged, judge
+from accounts.channels.whatsapp.bridge.review import OLDEST, TURN_PAGE_AFTER, Doubt, Judged, judge
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.session import Session
 
@@ -35,9 +35,10 @@ class Shard(Protocol):
 
     async def give_back(self, account_id: int) -> None: ...
 
-    async def use_journal(self, account_id: int, journal: str, replace: bool) -> datetime | None:
-        """Make this journal the account's, and return since when it is; None where another one is. `replace`: an
-        operator has paired the account here, and so moved it to this machine. Called with the account taken."""
+    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> datetime | None:
+        """Make this journal the account's, and return since when it is; None where another one is. One whose page is
+        behind the page that was reported last is a copy, and counts from now on. `replace`: an operator has paired the
+        account here, and so moved it to this machine. Called with the account taken."""
         ...
 
     async def owner(self, account_id: int) -> str:
@@ -93,6 +94,7 @@ class Bridge:
         #: accounts whose session is stored here, and which were paired on another machine since
         self.moved: set[int] = set()
         self.news = asyncio.Event()
+        self.turn_pages_at = 0.0
 
     def folder_of(self, account_id: int) -> Path:
         return self.folder / str(account_id)
@@ -136,7 +138,8 @@ class Bridge:
         await session.open()
 
     async def _use_journal(self, session: Session, replace: bool = True) -> bool:
-        since = await self.shard.use_journal(session.account_id, session.journal.id(), replace)
+        journal = session.journal
+        since = await self.shard.use_journal(session.account_id, journal.id(), journal.page(), replace)
         session.in_use_since = since
         return since is not None
 
@@ -199,6 +202,7 @@ class Bridge:
         sessions = {number: one for number, one in self.sessions.items() if one.in_use_since is not None}
         if not sessions:
             return
+        await self._turn_pages(list(sessions.values()))
         newest = timedelta(seconds=self.limits.review_after)
         doubts = await self.feed.doubts(list(sessions), OLDEST, newest)
         for account_id, open_doubts in doubts.items():
@@ -209,6 +213,15 @@ class Bridge:
             if judged:
                 await self.feed.settle(account_id, judged)
         await self._decide(list(sessions.values()))
+
+    async def _turn_pages(self, sessions: Sequence[Session]) -> None:
+        if time.monotonic() < self.turn_pages_at:
+            return
+        self.turn_pages_at = time.monotonic() + TURN_PAGE_AFTER
+        for session in sessions:
+            if not session.closed:
+                session.journal.turn_page()
+                await self._use_journal(session, replace=False)
 
     async def _decide(self, sessions: Sequence[Session]) -> None:
         before = time.time() - self.limits.review_after

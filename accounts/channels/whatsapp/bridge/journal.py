@@ -134,6 +134,17 @@ class Journal:
                 self.db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (JOURNAL_ID, str(uuid.uuid4())))
         return self.fact(JOURNAL_ID)
 
+    def page(self) -> int:
+        """Return the number of the page, by which a copy is recognised: the database knows of a later one."""
+        return int(self.fact(PAGE) or 0)
+
+    def turn_page(self) -> int:
+        """Begin the next page and return its number. The database is told afterwards, so that its number is never ahead
+        of the journal's own."""
+        with self._durably():
+            self.note(PAGE, str(self.page() + 1))
+        return self.page()
+
     def epoch(self) -> int:
         """Return the lowest epoch of the account's lane whose orders are carried out."""
         return int(self.fact(LOWEST_EPOCH) or 0)
@@ -372,6 +383,7 @@ PAIRED_AS = "jid"
 LAST_REPORT = "told"
 JOURNAL_ID = "id"
 LOWEST_EPOCH = "epoch"
+PAGE = "page"
 GROUPS_STORED = "groups listed"
 
 

@@ -20,6 +20,10 @@ CLOCK_MARGIN = timedelta(minutes=1)
 OLDEST = timedelta(seconds=KEEP_SECONDS) - timedelta(days=5)
 
 
+#: Seconds between two pages of a journal. A copy that was made earlier, and is used again, proves nothing.
+TURN_PAGE_AFTER = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """An unconfirmed target. Names of messages are their ids without the hash, which changes with the site's key."""
