@@ -60,7 +60,11 @@ def may_do(user: AbstractUser | AnonymousUser, permission: str) -> bool:
 def may_move(user: AbstractUser | AnonymousUser | None, thing: Any) -> bool:
     """Return whether a person may share a thing with another team, or with none: its owner and administrators. Others
     could take it away from the team that works with it. None is the shell."""
-    return user is None or (may_act(user, thing) and (user.is_superuser or thing.owner_id == user.pk))
+    return owns(user, thing) and (user is None or may_act(user, thing))
+
+
+def owns(user: AbstractUser | AnonymousUser | None, thing: Any) -> bool:
+    return user is None or user.is_superuser or thing.owner_id == user.pk
 
 
 def is_viewer(user: AbstractUser | AnonymousUser) -> bool:

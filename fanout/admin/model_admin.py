@@ -180,7 +180,7 @@ class OwnedForm(ModelForm):
         super().__init__(*args, **kwargs)
         if getattr(self.instance, "owner_id", 0) is None and self.user is not None:
             self.instance.owner = self.user
-        if "team" in self.fields and self.instance.pk is not None and not access.may_move(self.user, self.instance):
+        if "team" in self.fields and self.instance.pk is not None and not access.owns(self.user, self.instance):
             # What is posted for a disabled field is ignored.
             self.fields["team"].disabled = True
             self.fields["team"].help_text = "Only its owner or an administrator moves it to another team."

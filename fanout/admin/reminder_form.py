@@ -214,9 +214,10 @@ class ReminderForm(OwnedForm):
         if self.user is not None:
             own = access.visible(self.user, Account.objects.filter(archived=False))
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
-            if not own.filter(channel__in=CONNECTING).exists():
+            channels = set(own.order_by().values_list("channel", flat=True).distinct())
+            if channels.isdisjoint(CONNECTING):
                 self.fields["connect"].widget = forms.HiddenInput()
-            if not own.filter(channel__in=INMAILING).exists():
+            if channels.isdisjoint(INMAILING):
                 self.fields["inmail"].widget = forms.HiddenInput()
         if self.instance.pk:
             self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]

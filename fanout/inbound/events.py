@@ -148,8 +148,10 @@ def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
 
 def _wishes(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     """Yield the suppression of each spelling of the person's address."""
-    for address in spellings_of(row["address"]):
-        digests = " ".join(digests_of(address))
+    spellings = spellings_of(row["address"])
+    # The person may have been erased under another spelling.
+    digests = " ".join(digest for address in spellings for digest in digests_of(address))
+    for address in spellings:
         yield row["account"], row["key"], address, digests, *SILENCES[EventKind(row["kind"])]
 
 

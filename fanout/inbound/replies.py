@@ -48,16 +48,18 @@ def reply(event: InboundEvent, now: datetime) -> str:
 
 
 def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
-    if event.opts_out or _overlooked(event.text):
+    if event.opts_out or _opts_out_after_all(event):
         words = _note_reply(event, recipients, now, opted_out=True)
         opt_out(event.address, *SILENCES[EventKind.REPLY])
         return "; ".join([*words, "opted out and suppressed"])
     return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
 
 
-def _overlooked(text: str) -> bool:
-    """Return whether a message opts out that an earlier version stored without deciding it."""
-    return decide_by_words(essence(text)).opts_out and decide(text).opts_out
+def _opts_out_after_all(event: InboundEvent) -> bool:
+    """Return whether a message opts out that was stored without deciding it: by an earlier version, or under a hidden
+    id, behind which a person was found afterwards."""
+    undecided = is_hidden(str(event.detail.get("jid") or "")) or decide_by_words(essence(event.text)).opts_out
+    return undecided and decide(event.text).opts_out
 
 
 def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:

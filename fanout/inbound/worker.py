@@ -144,7 +144,8 @@ def work_on_ready(now: datetime) -> int:
 
 # Before the work: an event that kills its worker must not do so for ever.
 BEGIN = """
-UPDATE fanout_inboundevent SET attempts = attempts + 1 WHERE id = %(id)s AND state = 'new' RETURNING attempts
+UPDATE fanout_inboundevent SET attempts = attempts + 1 WHERE id = %(id)s AND state = 'new'
+RETURNING attempts, address = '' AND detail ? 'jid' AS unnamed
 """
 
 
@@ -157,7 +158,8 @@ def work_on(pk: int, now: datetime) -> bool:
     if begun[0]["attempts"] > MOST_ATTEMPTS:
         return _put_off(pk, MOST_ATTEMPTS, f"its worker ended {MOST_ATTEMPTS} times while it worked on this", now)
     try:
-        known_ids.name_sender(pk, now)
+        if begun[0]["unnamed"]:
+            known_ids.name_sender(pk, now)
         _do(pk, now)
     except known_ids.NotTold as problem:
         return _put_off(pk, begun[0]["attempts"], str(problem), now)

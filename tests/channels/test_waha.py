@@ -500,7 +500,9 @@ def sent_to(
     address: str, exists: Answer | list[Answer], times: int = 1, **config: Any
 ) -> tuple[FakeGateway, list[Any]]:
     """Send a text so many times; the outcomes."""
-    gateway = FakeGateway("waha", {EXISTS: exists, "/api/sendText": Answer(201, {"id": "3EB0"})})
+    gateway = FakeGateway(
+        "waha", {VERSION: Answer(418, {}), EXISTS: exists, "/api/sendText": Answer(201, {"id": "3EB0"})}
+    )
 
     async def send_all(transport: Any) -> list[Any]:
         return [await transport.send(address, Part("1:0", 0, "text", "Hello"), f"m-{n}") for n in range(times)]

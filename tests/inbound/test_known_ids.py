@@ -15,7 +15,8 @@ from accounts.signin import NoAnswer
 from fanout.inbound import known_ids, worker
 from fanout.models import InboundEvent, KnownId
 from fanout.runs.people import erase
-from reminders.models import Recipient, Suppression
+from reminders.models import OptOutPhrase, Recipient, Suppression
+from reminders.opt_outs import essence
 from tests.engine.stage import MONDAY
 from tests.factories import AccountFactory
 from tests.inbound.people import person, stored
@@ -105,10 +106,12 @@ def test_a_number_beside_a_hidden_id_is_remembered(account: Account, gateway: Ga
     assert gateway.asked == []
 
 
-def test_the_gateway_is_asked_who_hides_behind_an_id_once(account: Account, gateway: Gateway) -> None:
+@pytest.mark.parametrize("wish", ["STOP", "No more choir"])
+def test_the_gateway_is_asked_who_hides_behind_an_id_once(account: Account, gateway: Gateway, wish: str) -> None:
+    OptOutPhrase.objects.create(phrase="No more choir", essence=essence("No more choir"))
     whom = person(account.owner, address=LISTED)
     gateway.numbers[HIDDEN] = LISTED
-    for text in ("Hello", "STOP"):
+    for text in ("Hello", wish):
         stored(account, 0, LATER, text, address="", detail={"jid": HIDDEN})
     hear()
 
