@@ -18,7 +18,7 @@ from accounts.models import Account
 #: Transports end their own calls earlier; this stops one that does not.
 SIGN_IN_SECONDS = 15.0
 #: The inbound worker waits for the answer, and every event with it.
-WORKER_SECONDS = 5.0
+WORKER_SECONDS = 2.0
 #: Some gateways look every group up.
 LIST_SECONDS = 60.0
 

@@ -42,7 +42,7 @@ class IdleLimit(MiddlewareMixin):
 
 #: longest name of a user; a longer one is refused before its password is hashed, and counts as a wrong guess
 MOST_NAME = 150
-LOGIN_LOCKS = 0x43524C  # "CRL": the first key of an advisory lock; the second is a name's or an address' hash
+LOGIN_LOCKS = 0x435247  # "CRG": the first key of an advisory lock; the second is a name's or an address' hash
 # In one order, so that two guesses never wait for each other.
 LOCK = """
 SELECT pg_advisory_xact_lock(%s, key)

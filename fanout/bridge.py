@@ -203,11 +203,13 @@ USE_JOURNAL = """
 INSERT INTO accounts_pairedsession AS s (account_id, journal, journal_page, journal_since, host)
 VALUES (%(account)s, %(journal)s, %(page)s, clock_timestamp(), %(host)s)
 ON CONFLICT (account_id) DO UPDATE
-   SET host = excluded.host, journal = excluded.journal, journal_page = excluded.journal_page,
+   SET host = excluded.host, journal = excluded.journal, 
+       journal_page = CASE WHEN s.journal = excluded.journal AND s.journal_page > excluded.journal_page
+                           THEN s.journal_page + 1 ELSE excluded.journal_page END,
        journal_since = CASE WHEN s.journal = excluded.journal AND s.journal_page <= excluded.journal_page
                             THEN s.journal_since ELSE excluded.journal_since END
  WHERE s.journal = excluded.journal OR %(replace)s
-RETURNING journal_since
+RETURNING journal_since, journal_page
 """
 OWNER = """
 SELECT a.application_name AS name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -253,10 +255,11 @@ class LockShard:
     async def give_back(self, account_id: int) -> None:
         await self._query(GIVE_BACK, (BRIDGE_LOCKS, account_id))
 
-    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> datetime | None:
+    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> tuple[datetime, int] | None:
         host = socket.gethostname()[:200]
         facts = {"account": account_id, "journal": journal, "page": page, "replace": replace, "host": host}
-        return next((row["journal_since"] for row in await self._query(USE_JOURNAL, facts)), None)
+        rows = await self._query(USE_JOURNAL, facts)
+        return next(((row["journal_since"], row["journal_page"]) for row in rows), None)
 
     async def owner(self, account_id: int) -> str:
         rows = await self._query(OWNER, (BRIDGE_LOCKS, account_id))

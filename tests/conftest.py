@@ -152,7 +152,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
             server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield
         connection.close()
-        server.execute(f"DROP DATABASE {name}")
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # a process of the last test may be about to end
     settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = original
 
 

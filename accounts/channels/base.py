@@ -284,6 +284,8 @@ class Channel:
     #: Whether its provider approves templates and lists them (`Transport.templates`), and for how long after a person's
     #: message they are reached without one; None: always.
     lists_templates: bool = False
+    #: Every try of a message has the same provider id, made from ours.
+    own_ids: bool = False
     free_for: timedelta | None = None
 
     @property

@@ -391,6 +391,11 @@ SURE: dict[tuple[int, int], Meaning] = {
         for detail in (511, 512, 513, *range(606, 650), 703, 705, 708, 750)
     },
 }
+#: A server that could not look a user up does not say that there is none.
+FOR_NOW = re.compile(
+    r"(?i)\b(?:temporar\w{0,5}|grey ?list\w{0,5}|gray ?list\w{0,5}|unverified address|verification in progress"
+    r"|timed out|try again|maintenance)\b"
+)
 #: The subject alone, where neither the detail nor the words say more.
 BY_SUBJECT: dict[int, Meaning] = {
     1: _GONE,
@@ -429,6 +434,8 @@ def meaning(code: int, text: str, reported: Stage | None = None) -> Meaning | No
         return found
     if reported is not None and found.cause is Cause.UNKNOWN_USER and not _believed(code, status, reported):
         return Meaning(Fault.UNABLE, Cause.FILTERED)
+    if found.cause is Cause.UNKNOWN_USER and FOR_NOW.search(text[:MOST_WORDS]):
+        return Meaning(Fault.UNABLE, Cause.UNCLEAR)
     if code // 100 == 4 and not (status and status[1:] == (1, 1)):
         # Nothing that a server calls temporary is for good, except that it never knew the user.
         return Meaning(Fault.NETWORK if found.cause is Cause.UNKNOWN_HOST else Fault.UNABLE, found.cause)

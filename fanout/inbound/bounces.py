@@ -29,6 +29,7 @@ from fanout.inbound.sessions import until
 from fanout.lanes import chats, status
 from fanout.lanes.wake import hold_lane, wake_lanes
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
+from fanout.models.events import RECEIPT
 from fanout.rules import breaker
 from fanout.rules.message_ids import Named, message_id, named_in
 from fanout.rules.outcomes import ACCOUNT_KINDS, AccountChange, Consequence, consequence
@@ -39,6 +40,8 @@ from reminders.models import Suppression
 from reminders.window import local_day_bounds
 
 Status = RunTarget.Status
+#: A report about an older message stops no account: the trouble of that day is known, or over.
+NEWS = timedelta(days=1)
 
 # --- from mails -------------------------------------------------------------------------------------------
 
@@ -141,15 +144,16 @@ def bounced(event: InboundEvent, now: datetime) -> str:
     verdict = _verdict(event, target, bounce)
     if waits:
         # The lane must not go on, however late our record of the message is.
-        _stop_or_hold(target, bounce, verdict, now)
+        _hold_new_chats(target, bounce, verdict, now)
+        _stop_or_hold(event, target, bounce, verdict, now)
         raise NotYet
-    if _goes_again(event, target, bounce, verdict):
+    if _goes_again(event, target, bounce, verdict, now):
         changes = [_send_again(event, target, bounce, verdict, now)]
     else:
         changes = apply_bounce(target, bounce, now)
     # After the target: runs are locked before lanes.
     changes += _hold_new_chats(target, bounce, verdict, now)
-    changes += _stop_or_hold(target, bounce, verdict, now)
+    changes += _stop_or_hold(event, target, bounce, verdict, now)
     return "; ".join(filter(None, changes)) or "nothing new"
 
 
@@ -201,6 +205,9 @@ def _is_trouble(bounce: Bounce) -> bool:
 
 
 def _about_last_try(event: InboundEvent, target: RunTarget) -> bool:
+    another = event.provider_id and target.provider_id and event.provider_id != target.provider_id
+    if another and target.status == Status.SENT and target.parts_sent - 1 == _part_of(event):
+        return False
     return target.claimed_at is None or event.happened_at + WHOLE_SECOND >= target.claimed_at
 
 
@@ -218,9 +225,11 @@ def _verdict(event: InboundEvent, target: RunTarget, bounce: Bounce) -> Conseque
     )
 
 
-def _stop_or_hold(target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> list[str]:
+def _stop_or_hold(
+    event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime
+) -> list[str]:
     """Stop the account or hold its lane, as after a refusal while sending; return in words what was done."""
-    if not _is_trouble(bounce) or _overcome(target):
+    if not _is_trouble(bounce) or _overcome(target) or event.happened_at < now - NEWS:
         return []
     if verdict.account is not None:
         if not carry_out(status.stop(target.account_id, verdict.account, now)):
@@ -250,17 +259,24 @@ def _hold_new_chats(target: RunTarget, bounce: Bounce, verdict: Consequence, now
     return []
 
 
-def _goes_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence) -> bool:
+def _goes_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> bool:
     """Return whether nothing arrived and a later try may succeed: the trouble is the account's, or this person's for a
-    while. Where another part or a receipt is known, or the report is about one member of a group, it may have
-    arrived."""
+    while. A message that counted as sent goes again only within its run's window, and only where it is the very one
+    that the report names: not an earlier try, not one with a receipt, a reply or a later part, and not one of a
+    provider that calls every try by the same id."""
     if verdict.status != "pending" or bounce.by_mail:
         return False
     if target.status != Status.SENT:
         return _is_trouble(bounce) or (bounce.certain and bounce.kind == Kind.RECIPIENT_LIMITED)
     temporary = _is_trouble(bounce) or bounce.kind == Kind.RECIPIENT_LIMITED
-    arrived = target.delivered_at or target.read_at or (event.group and event.address)
-    return temporary and bounce.certain and not arrived and target.parts_sent - 1 == _part_of(event)
+    arrived = target.delivered_at or target.read_at or target.replied_at or (event.group and event.address)
+    if not temporary or not bounce.certain or arrived or target.parts_sent - 1 != _part_of(event):
+        return False
+    named = bool(event.provider_id) and event.provider_id == target.provider_id
+    if not named or channel(target.account.channel).own_ids or target.run.window_closes_at <= now:
+        return False
+    receipts = InboundEvent.objects.filter(RECEIPT, account=event.account_id, provider_id=event.provider_id)
+    return not receipts.exists()
 
 
 def _part_of(event: InboundEvent) -> int:
@@ -306,7 +322,8 @@ def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
     Run.objects.select_for_update(no_key=True).get(pk=target.run_id)
     changes = []
     if bounce.address == target.address:
-        if bounce.final and fail(target, bounce, now):
+        # Anyone who knows both addresses can write a report without an id of ours: it fails and counts nothing.
+        if bounce.final and bounce.authentic and fail(target, bounce, now):
             changes += ["The target failed", *protect(target, now)]
         changes += suppress(bounce, now)
     if changes or not noted(target, bounce):

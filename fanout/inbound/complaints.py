@@ -13,7 +13,7 @@ from accounts.models import Account
 from fanout.database import carry_out
 from fanout.inbound import bounces, mails, origins, replies
 from fanout.inbound.events import store
-from fanout.inbound.mails import MAX_BYTES, address_in, message_of, read_mail, returned_messages, text
+from fanout.inbound.mails import MAX_BYTES, address_in, blocks_in, message_of, read_mail, returned_messages, text
 from fanout.lanes import reputation
 from fanout.lanes.wake import wake_lanes
 from fanout.models import Event, InboundEvent, RunTarget
@@ -50,14 +50,16 @@ def take_in_complaint(raw: bytes, now: datetime) -> tuple[bool, bool]:
 
 def _target(complaint: Complaint, raw: bytes, now: datetime) -> RunTarget | None:
     """Return the delivery that is complained about. Reporters may hide the recipient, and our id names it; without the
-    id, recipient, sender and time must fit a delivery: anyone can send something that looks like a report."""
+    id, recipient and queue id must fit one delivery: anyone can send something that looks like a report."""
     if complaint.message is not None:
         return RunTarget.objects.filter(pk=complaint.message.target_id).first()
     origin = origins.origin_of(raw)
     origin = origin._replace(sent_at=origin.sent_at or mails.moment(complaint.received))
     if not complaint.address or (origin.sent_at is None and not origin.ids):
         return None
-    return next(iter(origins.deliveries(complaint.address, origin, now).targets), None)
+    # A complaint suppresses for good, so recipient and time are not enough: anyone could write that.
+    match = origins.deliveries(complaint.address, origin, now)
+    return match.targets[0] if match.by_queue_id and len(match.targets) == 1 else None
 
 
 class Complaint(NamedTuple):
@@ -92,9 +94,8 @@ def parse_complaint(raw: bytes) -> Complaint | None:
 
 def fields_of(report: Message) -> Message:
     """Return the fields of a feedback report, which Python reads as a text or as a message of its own."""
-    payload = report.get_payload()
-    if isinstance(payload, list) and payload and isinstance(payload[0], Message):
-        return payload[0]
+    for block in blocks_in(report):
+        return block
     content = report.get_payload(decode=True)
     return read_mail(content.strip() + b"\n\n" if isinstance(content, bytes) else b"")
 

@@ -15,6 +15,7 @@ from django.db.models.functions import Greatest
 from accounts import crypto
 from accounts.addresses import spellings_of
 from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.paired import is_hidden
 from fanout.database import Statement, execute
 from fanout.models import InboundEvent
 from reminders.erasure import digests_of
@@ -47,6 +48,7 @@ SILENCES = {
 # that does not run, must not let a message through in between. The worker does the rest. A suppression that holds
 # stays as it is until then, and so does an erased person's address, of which only the hash is kept; an opt-out that
 # the provider reports late, after the person took it back, suppresses no one. Both are looked up by key for each wish:
+# Where the provider calls the person by an id that it told before, the address behind it is suppressed instead.
 # NOT EXISTS would let the planner read all events instead, and without OFFSET 0 it compares all wishes with all events.
 # In the order of the addresses, so that two statements cannot deadlock.
 STORE = """
@@ -69,14 +71,17 @@ WITH news AS (
 ), silenced AS (
   INSERT INTO reminders_suppression AS s (address, reason, source, detail, created_at)
   SELECT DISTINCT ON (w.address) w.address, w.reason, w.source, w.why, %(now)s
-    FROM (SELECT w.*, stored.happened_at
-            FROM unnest(%(wish_account)s::bigint[], %(wish_key)s::text[], %(wish_address)s::text[],
-                        %(wish_digests)s::text[], %(wish_reason)s::text[], %(wish_source)s::text[],
-                        %(wish_why)s::text[])
-                 AS w(account_id, key, address, digests, reason, source, why)
+    FROM (SELECT w.account_id, w.digests, w.reason, w.source, w.why, stored.happened_at,
+                 coalesce((SELECT k.address FROM fanout_knownid k
+                            WHERE k.account_id = w.account_id AND k.known_as = w.known_as), w.address) AS address
+            FROM unnest(%(wish_account)s::bigint[], %(wish_key)s::text[], %(wish_known_as)s::text[],
+                        %(wish_address)s::text[], %(wish_digests)s::text[], %(wish_reason)s::text[],
+                        %(wish_source)s::text[], %(wish_why)s::text[])
+                 AS w(account_id, key, known_as, address, digests, reason, source, why)
             JOIN stored ON stored.account_id = w.account_id AND stored.key = w.key AND stored.opts_out
           OFFSET 0) AS w
-   WHERE (SELECT count(*) FROM reminders_erasedaddress e WHERE e.digest = ANY(string_to_array(w.digests, ' '))) = 0
+   WHERE w.address <> ''
+     AND (SELECT count(*) FROM reminders_erasedaddress e WHERE e.digest = ANY(string_to_array(w.digests, ' '))) = 0
      AND CASE WHEN w.reason = 'unsubscribed' THEN
            (SELECT count(*) FROM fanout_inboundevent later
              WHERE later.address = w.address AND later.address <> '' AND later.happened_at > w.happened_at
@@ -96,7 +101,7 @@ COLUMNS = (
     *("account", "key", "kind", "address", "group", "provider_id", "message_id", "words", "detail", "happened_at"),
     *("said", "by_words"),
 )
-WISH_COLUMNS = ("account", "key", "address", "digests", "reason", "source", "why")
+WISH_COLUMNS = ("account", "key", "known_as", "address", "digests", "reason", "source", "why")
 
 
 def store(account_id: int, events: Sequence[ProviderEvent], now: datetime) -> int:
@@ -132,13 +137,14 @@ def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]
         "happened_at": min(event.at or now, now),
         "said": _plain(said),
         "by_words": by_words,
+        "known_as": bare_id(_plain(_hidden_id(event) or event.address)),
     }
 
 
 def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
     """Return what a person says in short, for the site's list of opt-out phrases, and whether the event opts out
     without that list."""
-    if not event.address or event.group:
+    if event.group or not (event.address or _hidden_id(event)):
         return "", False
     if event.kind is EventKind.REPLY:
         said = essence(text)
@@ -146,13 +152,25 @@ def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
     return "", event.kind in SILENCES and not event.detail.get("resumed")
 
 
+def _hidden_id(event: ProviderEvent) -> str:
+    """Return the id of a person whose number the provider does not tell; "" where it does."""
+    hidden = str(event.detail.get("jid") or "")
+    return hidden if not event.address and is_hidden(hidden) else ""
+
+
+def bare_id(known_as: str) -> str:
+    """Return a hidden id without its device: "382:12@lid" is the same person as "382@lid"."""
+    user, at, server = known_as.partition("@")
+    return f"{user.partition(':')[0]}@{server}" if at else known_as
+
+
 def _wishes(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     """Yield the suppression of each spelling of the person's address."""
-    spellings = spellings_of(row["address"])
+    spellings = spellings_of(row["address"]) if row["address"] else [""]
     # The person may have been erased under another spelling.
     digests = " ".join(digest for address in spellings for digest in digests_of(address))
     for address in spellings:
-        yield row["account"], row["key"], address, digests, *SILENCES[EventKind(row["kind"])]
+        yield row["account"], row["key"], row["known_as"], address, digests, *SILENCES[EventKind(row["kind"])]
 
 
 def _key(event: ProviderEvent) -> str:

@@ -18,6 +18,7 @@ from accounts.channels.paired import is_hidden
 from accounts.models import Account
 from accounts.signin import NoAnswer, number_behind
 from fanout.database import execute
+from fanout.inbound.events import bare_id
 from fanout.models import InboundEvent, KnownId
 
 log = logging.getLogger("crier.inbound")
@@ -27,6 +28,9 @@ Kind = InboundEvent.Kind
 SAID = (Kind.REPLY, Kind.UNSUBSCRIBE)
 #: Seconds for which an account that did not answer is not asked again, so that the worker is not held up by each event.
 REST = 30.0
+#: And for which no account is: many silent ones would keep the worker from everything else.
+REST_OF_OTHERS = 10.0
+EVERY_ACCOUNT = 0
 _silent_until: dict[int, float] = {}  # by account, monotonic
 
 REMEMBER = """
@@ -40,12 +44,12 @@ class NotTold(Exception):
 
 
 def remember(account: int, known_as: str, address: str) -> None:
-    execute(REMEMBER, {"account": account, "known_as": bare(known_as), "address": address})
+    execute(REMEMBER, {"account": account, "known_as": bare_id(known_as), "address": address})
 
 
 def known_address(account: int, known_as: str) -> str:
     """Return the address that lists have for an id of the account's provider; "" where it never told one."""
-    rows = KnownId.objects.filter(account=account, known_as=bare(known_as))
+    rows = KnownId.objects.filter(account=account, known_as=bare_id(known_as))
     return rows.values_list("address", flat=True).first() or ""
 
 
@@ -53,12 +57,6 @@ def known_addresses(ids: Collection[tuple[int, str]]) -> dict[tuple[int, str], s
     """Return the addresses of ids, by account and id, in one query."""
     rows = KnownId.objects.filter(account__in={account for account, _ in ids}, known_as__in={one for _, one in ids})
     return {(row.account_id, row.known_as): row.address for row in rows}
-
-
-def bare(known_as: str) -> str:
-    """Return a hidden id without its device: "382:12@lid" is the same person as "382@lid"."""
-    user, at, server = known_as.partition("@")
-    return f"{user.partition(':')[0]}@{server}" if at else known_as
 
 
 def name_sender(pk: int, now: datetime) -> None:
@@ -84,11 +82,12 @@ def _told_in_a_copy(event: InboundEvent) -> bool:
 
 
 def _ask(account: Account, hidden: str) -> str:
-    if _silent_until.get(account.pk, 0.0) > time.monotonic():
+    if max(_silent_until.get(account.pk, 0.0), _silent_until.get(EVERY_ACCOUNT, 0.0)) > time.monotonic():
         raise NotTold("the provider did not tell who wrote this, and is asked again later")
     try:
         return async_to_sync(number_behind)(account, hidden)
     except NoAnswer as problem:
         _silent_until[account.pk] = time.monotonic() + REST
+        _silent_until[EVERY_ACCOUNT] = time.monotonic() + REST_OF_OTHERS
         log.warning("a provider did not tell who wrote: %s", problem, extra={"account": account.pk})
         raise NotTold(f"the provider did not tell who wrote this: {problem}") from problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import email
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email import policy
@@ -30,7 +30,9 @@ from fanout.rules.message_ids import Named, named_in
 
 #: A report with a returned message is seldom above a few hundred KB; more is not looked at.
 MAX_BYTES = 10_000_000
-MAX_RECIPIENTS = 50
+MAX_RECIPIENTS = notices.MOST_RECIPIENTS
+#: characters of a notice that are read for one recipient of a report
+LONGEST_SECTION = 5_000
 DETAIL_LENGTH = 500
 #: Characters kept of a header. Python reads lists of addresses in quadratic time, and parameters (Content-Type …) too.
 LONGEST_HEADER, LONGEST_PARAMETERS = 10_000, 1_000
@@ -122,7 +124,8 @@ def parse_bounce(raw: bytes) -> list[Bounce]:
     reports = list(status_reports(message))[:MAX_RECIPIENTS]
     recipients = [address for fields in reports if (address := recipient_of(fields))]
     if recipients:
-        bounces = [bounce for fields in reports if (bounce := from_report(fields, about, notice, recipients))]
+        words = notices.sections(notice.words, list(dict.fromkeys(recipients)))
+        bounces = [bounce for fields in reports if (bounce := from_report(fields, about, words))]
     else:
         bounces = from_notice(message, about, notice)
     return list(dict.fromkeys(bounces))[:MAX_RECIPIENTS]
@@ -135,9 +138,8 @@ def status_reports(message: Message) -> Iterator[Message]:
 
 def blocks_of_status(message: Message) -> Iterator[Message]:
     for part in message.walk():
-        if part.get_content_type() == "message/delivery-status" and part.is_multipart():
-            blocks: Any = part.get_payload()
-            yield from blocks
+        if part.get_content_type() == "message/delivery-status":
+            yield from blocks_in(part)
 
 
 def recipient_of(fields: Message) -> str:
@@ -145,14 +147,16 @@ def recipient_of(fields: Message) -> str:
     return mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
 
 
-def from_report(fields: Message, about: Named | None, notice: Notice, recipients: list[str]) -> Bounce | None:
+def from_report(fields: Message, about: Named | None, words: Mapping[str, str]) -> Bounce | None:
+    """Return the bounce that one block of a report describes. `words`: what the notice beside it says about each
+    recipient."""
     action, address = ACTIONS.match(text(fields, "Action")), recipient_of(fields)
     if action is None or not address:
         return None
     if action["failed"] is None:
         return Bounce(address, Kind.SOFT_BOUNCE, text(fields, "Diagnostic-Code")[:DETAIL_LENGTH], about, final=False)
     kind, detail = verdict(
-        text(fields, "Status"), text(fields, "Diagnostic-Code"), notices.section(address, notice.words, recipients)
+        text(fields, "Status"), text(fields, "Diagnostic-Code"), words.get(address, "")[:LONGEST_SECTION]
     )
     return Bounce(address, kind, detail, about, final=True)
 
@@ -243,11 +247,16 @@ def from_dialect(message: Message) -> list[str]:
 
 def readable(part: Message) -> str:
     """Return the text of a part; of a delivery status its blocks as they stand there."""
-    payload: Any = part.get_payload()
     if part.is_multipart():
-        return "\n\n".join(block.as_string(policy=LENIENT) for block in payload)
+        return "\n\n".join(block.as_string(policy=LENIENT) for block in blocks_in(part))
     content = decoded(part)
     return text_of_html(content) if part.get_content_subtype() == "html" else content
+
+
+def blocks_in(part: Message) -> list[Message]:
+    """Return the messages that a part consists of. Its text is not touched, which may be in an encoding that fails."""
+    payload: Any = part.get_payload() if part.is_multipart() else []
+    return list(payload)
 
 
 def decoded(part: Message) -> str:
@@ -337,9 +346,8 @@ def ids(message: Message, raw: bytes) -> Iterator[str]:
 
 
 def returned_messages(part: Message) -> list[Message]:
-    payload: Any = part.get_payload()
-    if part.get_content_type() == "message/rfc822" and isinstance(payload, list):
-        return payload
+    if part.get_content_type() == "message/rfc822" and part.is_multipart():
+        return blocks_in(part)
     if part.get_content_type() in ("text/rfc822-headers", "message/rfc822-headers"):
         content = part.get_payload(decode=True)
         return [read_mail(content)] if isinstance(content, bytes) else []

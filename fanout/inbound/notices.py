@@ -15,6 +15,8 @@ from accounts.channels.refusals import Stage, stage_in
 
 #: Characters of a notice that are read, and of one line: the report stands above the copy of the message.
 MOST_TEXT, MOST_LINE = 50_000, 1_000
+#: recipients of one mail that are looked at
+MOST_RECIPIENTS = 50
 MOST_REPLY = 600
 
 # -- is it one? -------------------------------------------------------------------------------------------
@@ -125,8 +127,15 @@ def failures(text: str, own: Collection[str] = (), known: Iterable[str] = ()) ->
     from elsewhere, such as headers.
     """
     known = [address.lower() for address in known]
-    recipients = list(dict.fromkeys([*known, *_named(text, own, bool(known))]))
-    return [_failure(address, text, recipients) for address in recipients]
+    recipients = list(dict.fromkeys([*known, *_named(text, own, bool(known))]))[:MOST_RECIPIENTS]
+    about = sections(text, recipients)
+    # Many recipients may share one section, which is read once.
+    answers = {words: reply_in(words) for words in set(about.values())}
+    if len(recipients) == 1 and answers[about[recipients[0]]] is None:
+        about = dict.fromkeys(recipients, text)
+        answers = {text: reply_in(text)}
+    answered = {words: answer or (0, _shortened(words), stage_in(words)) for words, answer in answers.items()}
+    return [Failure(address, *answered[about[address]]) for address in recipients]
 
 
 def _named(text: str, own: Collection[str], surely: bool) -> list[str]:
@@ -149,27 +158,23 @@ def _addresses(text: str, own: Collection[str]) -> Iterator[tuple[int, str, bool
             yield match.end(), address, bool(NAMED.search(before))
 
 
-def _failure(address: str, text: str, recipients: list[str]) -> Failure:
-    about = section(address, text, recipients)
-    found = reply_in(about) or (reply_in(text) if len(recipients) == 1 else None)
-    if found is None:
-        words = about if len(recipients) > 1 else text
-        return Failure(address, 0, " ".join(words.split())[:MOST_REPLY], stage_in(words))
-    return Failure(address, *found)
+def _shortened(words: str) -> str:
+    return " ".join(words.split())[:MOST_REPLY]
 
 
-def section(address: str, text: str, recipients: list[str]) -> str:
-    """Return the lines about one recipient: those that name it, and what follows until another one is named."""
+def sections(text: str, recipients: Collection[str]) -> dict[str, str]:
+    """Return the lines about each recipient: those that name it, and what follows until another one is named."""
     if len(recipients) == 1:
+        (address,) = recipients
         start = text.lower().find(address)
-        return text[text.rfind("\n", 0, start) + 1 :] if start >= 0 else text
-    about, mine = [], False
+        return {address: text[text.rfind("\n", 0, start) + 1 :] if start >= 0 else text}
+    lines: dict[frozenset[str], list[str]] = {}
+    named: frozenset[str] = frozenset()
     for line in text.split("\n"):
-        named = [one for one in recipients if one in line.lower()]
-        mine = address in named if named else mine
-        if mine:
-            about.append(line)
-    return "\n".join(about)
+        named = frozenset(one for one in recipients if one in line.lower()) or named
+        lines.setdefault(named, []).append(line)
+    texts = {group: "\n".join(some) for group, some in lines.items()}
+    return {address: "\n".join(words for group, words in texts.items() if address in group) for address in recipients}
 
 
 # -- the answer that it quotes ----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.mail import one_line
 from accounts.channels.reply_text import own_words, text_of_html, written
 from fanout.inbound.events import store
-from fanout.inbound.mails import decoded, decoded_words, mailbox, moment, read_mail
+from fanout.inbound.mails import blocks_in, decoded, decoded_words, mailbox, moment, read_mail
 from fanout.models import RunTarget
 from fanout.rules.message_ids import Named, message_id, named_in
 from reminders.opt_outs import bare, decide_by_words, essence
@@ -111,10 +111,9 @@ def parse_reply(raw: bytes) -> ReplyMail | None:
 def _receipt(mail: Message) -> Message | None:
     """Return the fields of a read receipt, where the mail is one."""
     for part in islice(mail.walk(), MOST_PARTS):
-        payload: Any = part.get_payload()
-        if part.get_content_type() == "message/disposition-notification" and isinstance(payload, list) and payload:
-            fields: Message = payload[0]
-            return fields
+        if part.get_content_type() == "message/disposition-notification":
+            for fields in blocks_in(part):
+                return fields
     return None
 
 

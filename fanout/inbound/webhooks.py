@@ -39,6 +39,8 @@ Batch = list[tuple[int, ProviderEvent]]  # what one request brings, with the acc
 ADDRESS = re.compile(r"/hooks/([^/]+)/([^/]+)")
 TOKEN = re.compile(r"[0-9A-Za-z-]{1,36}")
 MOST_BYTES = 1_000_000
+#: events of one request: they are read in the web server's event loop, and providers send far fewer
+MOST_EVENTS = 1_000
 #: seconds, while a provider waits for the response
 CONNECT_TIMEOUT = 5
 #: requests that share one look-up or one commit
@@ -107,6 +109,8 @@ class Intake:
             events = [(one.id, event) for one in meant for event in webhook.parse(request, one)]
         except Unreadable as problem:
             raise Refused(400, str(problem)) from None
+        if len(events) > MOST_EVENTS:
+            raise Refused(413, f"more than {MOST_EVENTS} events at once")
         if events and not await self.store(events):
             raise Refused(400, "the events cannot be stored")
         return "ok"

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from fanout.database import Row, execute
@@ -34,6 +36,8 @@ BATCH = 100
 BACK_OFF = (5, 30, 120, 600)
 MOST_ATTEMPTS = len(BACK_OFF) + 1
 EFFECT_LENGTH = 500
+#: How long a provider is asked for the sender of a message, and how often.
+ASK_FOR, ASK_AGAIN = timedelta(days=3), timedelta(minutes=1)
 #: how long an event waits for a row that another session has locked; then it is tried again later, behind the others
 LOCK_TIMEOUT = "3s"
 
@@ -162,7 +166,7 @@ def work_on(pk: int, now: datetime) -> bool:
             known_ids.name_sender(pk, now)
         _do(pk, now)
     except known_ids.NotTold as problem:
-        return _put_off(pk, begun[0]["attempts"], str(problem), now)
+        return _ask_later(pk, str(problem), now)
     except Exception as error:
         log.exception("an event could not be worked on", extra={"event": pk})
         return _put_off(pk, begun[0]["attempts"], f"{type(error).__name__}: {error}", now)
@@ -201,6 +205,16 @@ def _do(pk: int, now: datetime) -> None:
             look_again(pk, now)
             return
         execute(DONE, {"id": pk, "effect": effect[:EFFECT_LENGTH]})
+
+
+def _ask_later(pk: int, reason: str, now: datetime) -> bool:
+    """Put off an event whose sender the provider did not tell. It may be a STOP: it is tried for days, and the tries do
+    not count. Nothing waits for it."""
+    event = InboundEvent.objects.filter(pk=pk, state=State.NEW)
+    asked = {"attempts": Greatest(F("attempts") - 1, 0), "effect": reason.replace("\x00", "")[:EFFECT_LENGTH]}
+    event.filter(came_at__gt=now - ASK_FOR).update(next_attempt_at=now + ASK_AGAIN, **asked)
+    event.filter(came_at__lte=now - ASK_FOR).update(state=State.FAILED, next_attempt_at=None, **asked)
+    return True
 
 
 def _put_off(pk: int, attempts: int, reason: str, now: datetime) -> bool:

@@ -183,7 +183,7 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         UNIPILE_SETTINGS,
     ),
     "waha": (
-        PAIRS | {"lists_contacts": True, "uploads": True, "uploads_by_kind": True},
+        PAIRS | {"lists_contacts": True, "own_ids": True, "uploads": True, "uploads_by_kind": True},
         {
             "url": "url, required, destination",
             "session": "text, else default, destination",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
@@ -264,3 +266,10 @@ def test_a_made_up_cookie_makes_no_session():
     client.cookies["sessionid"] = "made-up"
     client.get("/metrics")
     assert not Session.objects.exists()
+
+
+def test_no_two_kinds_of_advisory_locks_share_a_namespace():
+    """A visitor chooses the name that a login locks: it must not be an account's lane."""
+    sources = [path for folder in ("accounts", "config", "fanout", "reminders") for path in Path(folder).rglob("*.py")]
+    spaces = [space for path in sources for space in re.findall(r"= (0x4352[0-9A-F]{2})\b", path.read_text())]
+    assert len(spaces) == len(set(spaces)) >= 6

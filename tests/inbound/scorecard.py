@@ -1,16 +1,17 @@
-"""Measure how bounce mails are judged: a table by class and form, against the verdicts of a postmaster.
+"""Measure how bounce mails are judged, by class and form, against the verdicts of a postmaster; and how replies are
+read, by language and mail program.
 
     python -m tests.inbound.scorecard              on our own mails (tests/inbound/bounce_mails.py)
     python -m tests.inbound.scorecard DIRECTORY    on foreign mails, too
 
 DIRECTORY, or its folder `bounces`, has mails (*.eml) and `verdicts.json`: for each file a list of objects with
 `recipient`, `reason` and `hardbounce` (1: the address is gone). Reasons `feedback` (a complaint), `vacation` and
-`delivered` are no failures. `test_scorecard` fails if a figure on our own mails falls.
+`delivered` are no failures. Its folder `replies` has mails (*.txt) and beside each what the person wrote
+(*.expected.txt). `test_scorecard` fails if a figure on our own mails falls.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -24,8 +25,10 @@ if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
 
+from accounts.channels.reply_text import own_words
 from fanout.inbound import complaints
 from fanout.inbound.mails import parse_bounce
+from tests.inbound import scorecard_replies
 from tests.inbound.bounce_mails import Case, Verdict, cases
 
 NO_FAILURE = ("feedback", "vacation", "delivered")
@@ -132,8 +135,9 @@ def main() -> None:
     show("our own mails", score(cases()), wrong)
     if directory:
         show(str(directory), score(read_directory(directory)), wrong)
-    if importlib.util.find_spec("tests.inbound.scorecard_replies"):
-        importlib.import_module("tests.inbound.scorecard_replies").show(directory)
+    replies = directory and next((one for one in (directory / "replies", directory) if one.is_dir()), None)
+    for line in scorecard_replies.report(replies, own_words):
+        say(line)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,19 @@ def test_the_id_that_the_provider_told_goes_first(account: Account, gateway: Gat
     hear()
 
     assert (status_of(whom), status_of(other)) == ("opted_out", "active")
+    assert [one.address for one in Suppression.objects.all()] == [LISTED]
     assert InboundEvent.objects.get().address == LISTED
+
+
+@pytest.mark.parametrize("fields", [{"address": ID}, {"address": "", "detail": {"jid": "382111222333444:3@lid"}}])
+def test_a_stop_under_an_id_that_is_known_counts_when_it_comes(account: Account, fields: dict[str, Any]) -> None:
+    for known_as in (ID, HIDDEN):
+        known_ids.remember(account.pk, known_as, LISTED)
+
+    event = stored(account, 0, LATER, "STOP", **fields)
+
+    assert [one.address for one in Suppression.objects.all()] == [LISTED]
+    assert event.opts_out, "it is worked on first"
 
 
 def test_it_holds_for_that_account_only(account: Account, gateway: Gateway) -> None:
@@ -142,7 +154,7 @@ def test_a_gateway_that_does_not_answer_is_asked_again_and_holds_up_only_once(
 
     gateway.down = False
     known_ids._silent_until.clear()
-    hear(seconds=6)
+    hear(seconds=61)
 
     assert status_of(whom) == "opted_out"
     assert set(InboundEvent.objects.values_list("state", flat=True)) == {"done"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.inbound.people import phone, remind
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 KEYS = itertools.count()
+LAST_TRY = "wamid.last"
 
 
 @pytest.fixture
@@ -42,6 +44,7 @@ def target(db: None) -> RunTarget:
         claimed_at=NOW,
         parts_sent=1,
         attempts=1,
+        provider_id=LAST_TRY,
     )
     Run.objects.filter(pk=run.pk).update(status="success", finished_at=NOW)
     LaneState.objects.create(account_id=target.account_id)
@@ -51,11 +54,13 @@ def target(db: None) -> RunTarget:
 def report(target: RunTarget, kind: str, at: datetime = NOW, part: int = 0, **detail: Any) -> InboundEvent:
     """Store a report about the target; `group` and `address` are the event's."""
     chat = {name: detail.pop(name) for name in ("group", "address") if name in detail}
+    provider_id = detail.pop("provider_id", LAST_TRY)
     event = ProviderEvent(
         key=f"late {next(KEYS)}",
         kind=EventKind.BOUNCE,
         at=at,
         message_id=message_id(target.pk, part),
+        provider_id=provider_id,
         text="Meta's words",
         detail={"kind": kind, "certain": True, **detail},
         **chat,
@@ -144,9 +149,9 @@ def test_a_report_from_before_the_account_was_resumed_stops_nothing(target: RunT
     hear(target)
     assert carry_out(status.reactivate(account, None, NOW + MINUTE))
     other = RunTarget.objects.exclude(pk=target.pk).get()
-    RunTarget.objects.filter(pk=other.pk).update(claimed_at=NOW, parts_sent=1)
+    RunTarget.objects.filter(pk=other.pk).update(claimed_at=NOW, parts_sent=1, provider_id="wamid.other")
 
-    report(other, "auth", NOW + 2 * MINUTE)
+    report(other, "auth", NOW + 2 * MINUTE, provider_id="wamid.other")
     hear(other, NOW + 2 * MINUTE)
 
     assert Account.objects.get(pk=account).status == "active"
@@ -196,6 +201,41 @@ def test_what_certainly_did_not_arrive_is_sent_again(target: RunTarget, kind: st
     run = Run.objects.get(pk=target.run_id)
     assert (run.pending, run.sent, run.failed) == (1, 1, 0)
     assert run.status not in Run.FINISHED
+
+
+def receipt(target: RunTarget) -> None:
+    """Store a receipt that is worked on after the report."""
+    event = ProviderEvent(key="receipt", kind=EventKind.DELIVERED, at=NOW, provider_id=LAST_TRY)
+    store(target.account_id, [event], NOW)
+
+
+NOT_AGAIN: dict[str, Callable[[RunTarget], Any]] = {
+    "a receipt that is not worked on yet": receipt,
+    "a reply": lambda target: RunTarget.objects.filter(pk=target.pk).update(replied_at=NOW),
+    "the window is over": lambda target: Run.objects.filter(pk=target.run_id).update(window_closes_at=NOW),
+    "every try has the same id": lambda target: Account.objects.update(channel="waha"),
+    "an operator said that it arrived": lambda target: RunTarget.objects.filter(pk=target.pk).update(provider_id=""),
+}
+
+
+@pytest.mark.parametrize("why", NOT_AGAIN)
+def test_what_may_have_arrived_is_never_sent_again(target: RunTarget, why: str) -> None:
+    NOT_AGAIN[why](target)
+    report(target, "rate_limited")
+    hear(target)
+    assert target.status != "pending"
+
+
+def test_a_report_about_an_earlier_try_changes_nothing(target: RunTarget) -> None:
+    report(target, "rate_limited", at=NOW + timedelta(seconds=7), provider_id="wamid.first")
+    hear(target, NOW + timedelta(seconds=7))
+    assert (target.status, InboundEvent.objects.get().effect) == ("sent", "nothing: it is about an earlier try")
+
+
+def test_an_old_report_stops_no_account(target: RunTarget) -> None:
+    report(target, "banned")
+    hear(target, NOW + timedelta(days=2))
+    assert Account.objects.get(pk=target.account_id).status == "active"
 
 
 def test_a_limited_person_waits_for_the_end_of_the_limit_and_spends_a_try(target: RunTarget) -> None:
@@ -276,7 +316,7 @@ def test_a_run_ends_early_when_its_account_is_banned_by_a_report(stage: Stage) -
     sent = run.targets.filter(status="sent").order_by("claimed_at")
     assert 5 < sent.count() < 15
 
-    report(sent[0], "banned", stage.now, group=sent[0].address)
+    report(sent[0], "banned", stage.now, group=sent[0].address, provider_id=sent[0].provider_id)
     worker.step(stage.now)
     stage.play(120)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from accounts.channels.base import Kind
@@ -208,3 +210,18 @@ def test_what_a_report_means(status: str, diagnostic: str, kind: str, detail: st
 )
 def test_the_mailbox_of_a_report(value: str, address: str) -> None:
     assert mailbox(value).lower() == address.lower()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("".join(f"a{n}@b{n}.org\n" for n in range(3_000)), id="thousands of recipients"),
+        pytest.param(
+            " ".join(f"a{n}@b{n}.org" for n in range(50)) + "\n" + "550 a\n" * 5_000, id="one section"
+        ),
+    ],
+)
+def test_a_notice_about_many_recipients_is_read_at_once(words: str) -> None:
+    began = time.process_time()
+    parse_bounce(f"From: mailer-daemon@x.org\nSubject: failure notice\n\n{words}".encode())
+    assert time.process_time() - began < 2

@@ -554,7 +554,7 @@ def test_a_copy_without_the_number_does_not_keep_out_the_one_with_it(hidden_firs
         events.store(account.pk, batch, MONDAY)
         worker.step(MONDAY)
     # The gateway could not be asked who it was; meanwhile the other copy has told it.
-    worker.step(MONDAY + timedelta(seconds=10))
+    worker.step(MONDAY + timedelta(seconds=70))
 
     assert Suppression.objects.get().address == phone(0)
     effects = InboundEvent.objects.order_by("-address").values_list("address", "effect")

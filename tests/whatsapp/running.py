@@ -154,11 +154,11 @@ class Locks:
     async def give_back(self, account_id: int) -> None:
         del self.held[account_id]
 
-    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> datetime | None:
+    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> tuple[datetime, int] | None:
         owner, since = self.journals.setdefault(account_id, (journal, utc_now()))
         if owner != journal and replace:
             owner, since = self.journals[account_id] = journal, utc_now()
-        return since if owner == journal else None
+        return (since, page) if owner == journal else None
 
     async def owner(self, account_id: int) -> str:
         return self.held[account_id].address if account_id in self.held else ""

@@ -398,16 +398,26 @@ def test_the_journal_of_an_account_changes_with_a_pairing_or_an_old_copy() -> No
         shard = process.LockShard(conninfo(connection.settings_dict), "whatsapp")
         await shard.open()
         try:
-            return [await shard.use_journal(sender.pk, *journal) for journal in journals]
+            used = [await shard.use_journal(sender.pk, *journal) for journal in journals]
+            return [one and one[0] for one in used]
         finally:
             await shard.close()
 
-    first, later, copy, foreign, moved, back = asyncio.run(
-        use(("a", 0, False), ("a", 3, False), ("a", 2, False), ("b", 0, False), ("b", 0, True), ("a", 3, False))
+    first, later, copy, original, foreign, moved, back = asyncio.run(
+        use(
+            ("a", 0, False),
+            ("a", 3, False),
+            ("a", 2, False),
+            ("a", 3, False),
+            ("b", 0, False),
+            ("b", 0, True),
+            ("a", 9, False),
+        )
     )
     assert first is not None
     assert copy is not None
+    assert original is not None
     assert moved is not None
     assert (later, foreign, back) == (first, None, None)
-    assert first < copy < moved, "what an old copy does not know is no proof"
+    assert first < copy < original < moved, "what a copy, or the original after it, does not know is no proof"
     assert PairedSession.objects.get(account=sender).journal == "b"

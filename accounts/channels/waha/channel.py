@@ -17,6 +17,7 @@ CHANNEL = replace(
     transport="accounts.channels.waha.transport:WahaTransport",
     webhook="accounts.channels.waha.webhook:WahaWebhook",
     lists_contacts=True,
+    own_ids=True,
     uploads=True,
     uploads_by_kind=True,
     fields=(

@@ -151,7 +151,8 @@ class WahaTransport(Gateway):
                 answer = await self.get(path, {"downloadMedia": "false"})
         except FAILURES:
             return False
-        return answer.status == 200 and id_in(answer.body) == own
+        # An earlier try with the same id may have been refused.
+        return answer.status == 200 and id_in(answer.body) == own and dig(answer.body, "ack") != -1
 
     async def message(self, address: str, part: Part, message_id: str) -> Call:
         chat: dict[str, Any] = {"session": self.values["session"], "chatId": await self._chat(address)}

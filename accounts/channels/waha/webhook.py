@@ -138,7 +138,8 @@ def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
     by_device = payload.get("fromMe") is True and message.startswith(DEVICES)
     refused = refusal(payload.get("error"), at) if kind is EventKind.BOUNCE else None
     return ProviderEvent(
-        key=f"ack:{message}:{ack}",
+        # Every try of a text has the same id: a second one that is refused, too, is told by its time.
+        key=f"ack:{message}:{ack}" + (f":{as_text(body.get('timestamp'))}" if kind is EventKind.BOUNCE else ""),
         kind=kind,
         at=at,
         address=number_of(person, *in_key(payload, in_group)),

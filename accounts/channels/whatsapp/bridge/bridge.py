@@ -35,10 +35,11 @@ class Shard(Protocol):
 
     async def give_back(self, account_id: int) -> None: ...
 
-    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> datetime | None:
-        """Make this journal the account's, and return since when it is; None where another one is. One whose page is
-        behind the page that was reported last is a copy, and counts from now on. `replace`: an operator has paired the
-        account here, and so moved it to this machine. Called with the account taken."""
+    async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> tuple[datetime, int] | None:
+        """Make this journal the account's; return since when it is, and its page; None where another one is. One whose
+        page is behind the page that was reported last is a copy: it counts from now on, and goes on at a later page.
+        `replace`: an operator has paired the account here, and so moved it to this machine. Called with the account
+        taken."""
         ...
 
     async def owner(self, account_id: int) -> str:
@@ -139,9 +140,11 @@ class Bridge:
 
     async def _use_journal(self, session: Session, replace: bool = True) -> bool:
         journal = session.journal
-        since = await self.shard.use_journal(session.account_id, journal.id(), journal.page(), replace)
-        session.in_use_since = since
-        return since is not None
+        used = await self.shard.use_journal(session.account_id, journal.id(), journal.page(), replace)
+        if used is not None and used[1] > journal.page():
+            journal.go_on_at(used[1])
+        session.in_use_since = used[0] if used is not None else None
+        return used is not None
 
     def _note_moved(self, account_id: int) -> None:
         if account_id not in self.moved:

@@ -145,6 +145,11 @@ class Journal:
             self.note(PAGE, str(self.page() + 1))
         return self.page()
 
+    def go_on_at(self, page: int) -> None:
+        """Count on from the page that the database names: this is a copy, and the original must not pass for newer."""
+        with self._durably():
+            self.note(PAGE, str(page))
+
     def epoch(self) -> int:
         """Return the lowest epoch of the account's lane whose orders are carried out."""
         return int(self.fact(LOWEST_EPOCH) or 0)
@@ -294,7 +299,9 @@ class Journal:
             meant = f"FROM tries WHERE {IN_CHAT} AND began <= :latest"
             if receipt.kind is EventKind.DELIVERED and self.db.execute(f"SELECT 1 {meant}", names).fetchone():
                 self._know(SentMessage(receipt.provider_id, "", receipt.chat), now)
-                self.db.execute(f"DELETE {meant} AND decided", names)
+                # One receipt is about one of them: the others keep taking the next ids.
+                oldest = f"SELECT rowid {meant} AND decided ORDER BY began LIMIT 1"
+                self.db.execute(f"DELETE FROM tries WHERE rowid IN ({oldest})", names)  # noqa: S608
             self.drop_receipt(receipt)
 
     def drop_receipt(self, receipt: Receipt) -> None:
