@@ -216,9 +216,7 @@ def test_the_mailbox_of_a_report(value: str, address: str) -> None:
     "words",
     [
         pytest.param("".join(f"a{n}@b{n}.org\n" for n in range(3_000)), id="thousands of recipients"),
-        pytest.param(
-            " ".join(f"a{n}@b{n}.org" for n in range(50)) + "\n" + "550 a\n" * 5_000, id="one section"
-        ),
+        pytest.param(" ".join(f"a{n}@b{n}.org" for n in range(50)) + "\n" + "550 a\n" * 5_000, id="one section"),
     ],
 )
 def test_a_notice_about_many_recipients_is_read_at_once(words: str) -> None:
