@@ -246,7 +246,14 @@ def test_what_a_channel_is_and_what_it_asks_for(key: str) -> None:
     assert transport.uploads_media is particular.get("uploads", False)
     if isinstance(transport, Gateway):
         # What it would send is made by the same description.
-        assert asyncio.run(transport.message("linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv", TEXT, "m-1")).content
+        assert asyncio.run(content_of(transport))
+
+
+async def content_of(transport: Gateway) -> Any:
+    try:
+        return (await transport.message("linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv", TEXT, "m-1")).content
+    finally:
+        await transport.close()
 
 
 @pytest.mark.parametrize(
