@@ -96,7 +96,7 @@ def wake_after_clock_change(now: datetime) -> int:
 
 # --- after an outage --------------------------------------------------------------------------------------
 
-#: How a lane that a provider's outage holds says why (fanout.engine.learning).
+#: How a lane that a provider's outage holds says why (fanout.engine.dispatcher).
 HELD = "why LIKE 'unavailable: %%' AND holder = '' AND probing AND next_send_at > %(now)s"
 HELD_LANES = f"SELECT account_id FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) AND {HELD}"
 LIVE_RUNS = f"SELECT id FROM fanout_run WHERE status IN {in_sql(Run.LIVE)} AND lanes && %(accounts)s::bigint[]"
