@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django.apps import AppConfig, apps
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import AbstractUser, AnonymousUser, Group, Permission
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q, QuerySet, TextChoices
 
 M = TypeVar("M", bound=Model)
 
@@ -101,6 +101,7 @@ OPERATOR_PERMISSIONS = {
     "fanout.runtarget": ("view", "change"),
     "fanout.event": ("view",),
     "fanout.inboundevent": ("view", "change"),
+    "fanout.lostclaim": ("view", "change"),
     "fanout.notification": ("view",),
     "fanout.subscription": ("view", "add", "change", "delete"),
 }
@@ -126,3 +127,38 @@ def _grant(using: str, app_label: str, group_name: str, codenames: list[str]) ->
     group, _ = Group.objects.using(using).get_or_create(name=group_name)
     permissions = Permission.objects.using(using).filter(content_type__app_label=app_label, codename__in=codenames)
     group.permissions.add(*permissions)
+
+
+# -- one role for each person ------------------------------------------------------------------------------
+
+
+class Role(TextChoices):
+    """What a person may do. Teams, the other groups, say with whom they share it."""
+
+    ADMINISTRATOR = "administrator"
+    OPERATOR = "operator"
+    VIEWER = "viewer"
+
+
+ROLE_GROUPS = {Role.OPERATOR: OPERATORS, Role.VIEWER: VIEWERS}
+
+
+def teams() -> QuerySet[Group]:
+    """Return all teams: the groups that are not a role's."""
+    return Group.objects.exclude(name__in=ROLE_GROUPS.values()).order_by("name")
+
+
+def role_of(user: AbstractUser) -> Role | None:
+    """Return the role; None for people who may do nothing, or only what an expert's permissions allow."""
+    if user.is_superuser:
+        return Role.ADMINISTRATOR
+    names = {group.name for group in user.groups.all()}
+    return Role.VIEWER if VIEWERS in names else Role.OPERATOR if OPERATORS in names else None
+
+
+def give_role(user: AbstractUser, role: str, teams: Iterable[Group]) -> None:
+    """Let a person log in with this role and share with these teams, and with no others."""
+    user.is_staff, user.is_superuser = True, role == Role.ADMINISTRATOR
+    user.save(update_fields=["is_staff", "is_superuser"])
+    names = [group for name, group in ROLE_GROUPS.items() if name == role]
+    user.groups.set([*Group.objects.filter(name__in=names), *teams])

@@ -77,7 +77,8 @@ class AddressKind:
 
     key: str  # as recipients store it
     label: str  # in forms
-    plural: str  # in sentences
+    singular: str  # in sentences
+    plural: str
     #: Returns the stored spelling of a cleaned text, or raises AddressError. The second argument is the default region.
     normalise: Callable[[str, str | None], str]
     #: Returns whether a line of a pasted list is probably meant as such an address; it may have typing errors.
@@ -93,6 +94,13 @@ class AddressKind:
     own_label: str = ""
     #: Usual headings of its column in a table, as `reminders.imports.field_name` writes them.
     headings: tuple[str, ...] = ()
+
+
+def counted_as(n: int, kinds: Collection[str]) -> str:
+    """Return a number of recipients by what they are: “3 groups”, “1 person”; recipients where they are mixed."""
+    known = [KINDS[kind] for kind in kinds if kind in KINDS]
+    one, many = (known[0].singular, known[0].plural) if len(known) == 1 else ("recipient", "recipients")
+    return f"{n:,} {one if n == 1 else many}"
 
 
 def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
@@ -348,6 +356,7 @@ KINDS = {
         AddressKind(
             key=PROFILE,
             label="LinkedIn profile",
+            singular="LinkedIn profile",
             plural="LinkedIn profiles",
             normalise=_profile,
             looks_like=_like_a_profile,
@@ -357,6 +366,7 @@ KINDS = {
         AddressKind(
             key=MAILBOX,
             label="Mailbox",
+            singular="mailbox",
             plural="mailboxes",
             normalise=_mailbox,
             looks_like=_like_a_mailbox,
@@ -366,6 +376,7 @@ KINDS = {
         AddressKind(
             key=GROUP,
             label="Group",
+            singular="group",
             plural="groups",
             normalise=_group,
             looks_like=_like_a_group,
@@ -375,7 +386,8 @@ KINDS = {
         AddressKind(
             key=PERSON,
             label="Person",
-            plural="numbers",
+            singular="person",
+            plural="people",
             normalise=_person,
             looks_like=_like_a_person,
             prefix="+",

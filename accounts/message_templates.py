@@ -18,7 +18,7 @@ from django.db.models import F, Q
 from accounts.channels.registry import channel, channels
 from accounts.channels.templates import Template, template_in
 from accounts.models import Account, MessageTemplate
-from accounts.signin import NoAnswer, listed_templates
+from accounts.signin import NoAnswer, learned_settings, listed_templates
 
 log = logging.getLogger("crier.templates")
 
@@ -34,6 +34,7 @@ def refresh(account: Account, now: datetime) -> str:
 
     Where the provider does not answer, the templates that were read before stay.
     """
+    account.remember(async_to_sync(learned_settings)(account))
     try:
         listed = async_to_sync(listed_templates)(account)
     except NoAnswer as problem:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.db import models
+from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Cast
 
@@ -150,11 +150,29 @@ class Account(Owned):
     def __str__(self) -> str:
         return self.label
 
+    @property
+    def needs_pairing(self) -> bool:
+        """Return whether it sends only after it was paired with its phone, on its page in Crier."""
+        return self.status == self.Status.UNPAIRED and channel(self.channel).pairs
+
+    @property
+    def way_back(self) -> str:
+        """Return what an operator does so that it sends again: “pair it” or “reactivate it”."""
+        return "pair it" if self.needs_pairing else "reactivate it"
+
     def overrides(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in knobs.KNOBS}
 
     def settings(self) -> dict[str, knobs.Setting]:
         return knobs.resolve(self.overrides(), settings.BOT, channel(self.channel).knobs)
+
+    def remember(self, learned: Mapping[str, str]) -> None:
+        """Fill in settings that the provider told and the account still lacks."""
+        if learned:
+            with transaction.atomic():
+                stored = Account.objects.select_for_update(no_key=True).get(pk=self.pk).config
+                self.config = stored | {name: value for name, value in learned.items() if not stored.get(name)}
+                self.save(update_fields=["config", "updated_at"])
 
     def destination(self) -> dict[str, Any]:
         """Return where the credentials are sent, and as whom."""
@@ -283,6 +301,16 @@ class PairedSession(models.Model):
     journal_page = models.IntegerField(default=0)
     journal_since = models.DateTimeField()
     host = models.CharField(max_length=200)
+
+    # As its bridge last reported it. A bridge that is gone reports nothing: `reported_at` stays behind.
+    state = models.CharField(max_length=16, blank=True, default="", db_default="")
+    state_since = models.DateTimeField(null=True, blank=True)
+    reported_at = models.DateTimeField(null=True, blank=True)
+    paired_at = models.DateTimeField(null=True, blank=True)
+    # The machine that an operator moved the number to: no other may use the stored session until it is paired anew.
+    moved_to = models.CharField(max_length=200, blank=True, default="", db_default="")
+    # Names of groups that were joined, left or changed since they were last synchronised (reminders.groups).
+    group_changes = models.JSONField(default=dict, blank=True, db_default={})
 
     def __str__(self) -> str:
         return f"session of {self.account_id} on {self.host}"

@@ -4,8 +4,8 @@ sent."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Transport
@@ -29,12 +29,14 @@ T = TypeVar("T")
 class SignIn:
     """The result of a sign-in.
 
-    `text` is for the person: the account's identity, or the problem. `kind` is empty on success.
+    `text` is for the person: the account's identity, or the problem. `kind` is empty on success. `learned` has settings
+    that the account lacked and the provider knew.
     """
 
     ok: bool
     text: str
     kind: str = ""
+    learned: Mapping[str, str] = field(default_factory=dict)
 
 
 class NoAnswer(Exception):
@@ -48,9 +50,18 @@ class NoAnswer(Exception):
 async def sign_in(account: Account) -> SignIn:
     """Sign in at the provider. Never raises: every failure is a sentence."""
     try:
-        return SignIn(True, await _ask(account, lambda transport: transport.check(), SIGN_IN_SECONDS))
+        text = await _ask(account, lambda transport: transport.check(), SIGN_IN_SECONDS)
     except NoAnswer as problem:
         return SignIn(False, str(problem), problem.kind.value)
+    return SignIn(True, text, learned=await learned_settings(account))
+
+
+async def learned_settings(account: Account) -> dict[str, str]:
+    """Return settings that the account lacks and its provider knows; none where it does not say."""
+    try:
+        return await _ask(account, lambda transport: transport.learn(), SIGN_IN_SECONDS)
+    except NoAnswer:
+        return {}
 
 
 async def listed_groups(account: Account) -> list[Group]:

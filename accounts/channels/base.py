@@ -31,6 +31,11 @@ TIMEOUT = Field(
 )
 
 
+#: Before the end of the time in which a person is reached without a template: clocks differ, what we know of the
+#: person's last message may be half a minute old, and the parts of a message take their time.
+FREE_MARGIN = timedelta(minutes=5)
+
+
 class Kind(enum.StrEnum):
     """The reason why nothing was sent, decided once where the provider's answer is known."""
 
@@ -225,12 +230,9 @@ class Channel:
     key: str  # as accounts store it, and the name of its folder
     label: str
     transport: str = ""  # "module:Class", imported when an account first needs it
-    webhook: str = ""  # "module:Class" of its accounts.channels.events.Webhook, where its provider calls us
+    webhook: str = ""  # "module:Class" of its accounts.channels.provider_events.Webhook, where its provider calls us
     #: What an operator must know to enter the webhook address at the provider; shown beside it.
     webhook_hint: str = ""
-    #: Operators' word for its recipients, singular and plural.
-    noun: str = "group"
-    nouns: str = "groups"
     #: Kinds of address it reaches (accounts.addresses).
     kinds: frozenset[str] = frozenset({GROUP, PERSON})
     #: The actions that its provider counts per day (accounts.actions); a reminder does the first.
@@ -322,6 +324,10 @@ class Channel:
     def reaches(self, kind: str) -> bool:
         return kind in self.kinds
 
+    def free_since(self, now: datetime) -> datetime | None:
+        """Return since when a person must have written to be reached without a template; None: all people are."""
+        return None if self.free_for is None else now - self.free_for + FREE_MARGIN
+
     @property
     def begins_chats(self) -> bool:
         return not self.kinds.isdisjoint(NEW_CHAT_KINDS)
@@ -339,10 +345,6 @@ class Channel:
             "lists its groups": self.lists_groups,
         }
         return " · ".join([f"sends to {self.takes()}", *(word for word, able in abilities.items() if able)])
-
-    def count(self, n: int) -> str:
-        """Return a number of recipients in words."""
-        return f"{n} {self.noun if n == 1 else self.nouns}"
 
     def read_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return every setting in its own type, with defaults filled in; raises BadSetting."""
@@ -397,16 +399,27 @@ class Transport(abc.ABC):
     async def check(self) -> str:
         """Authenticate and return who we are; raise CheckFailed with the provider's words."""
 
+    async def learn(self) -> dict[str, str]:
+        """Return settings that the account lacks and its provider knows; raise CheckFailed where it does not say."""
+        return {}
+
     async def prepare(self, media: Media) -> Handle:
         """Upload a file once and return its handle; raise UploadFailed."""
         raise NotImplementedError(f"{self.channel.key} does not upload media")
 
-    def fit(self, part: Part, heard_at: datetime | None, now: datetime) -> Part | NotSent:
-        """Return the part as it may be sent to a person who last wrote to the account at `heard_at` (None: never).
+    def fit(self, part: Part, last_wrote_at: datetime | None, now: datetime) -> Part | NotSent:
+        """Return the part as it may be sent to a person who last wrote to the account at `last_wrote_at` (None: never).
 
         Returns a refusal where the provider would take nothing that this part has, so that it is not asked.
         """
         return part
+
+    def unfit(self, part: Part) -> NotSent | None:
+        """Return why the provider would not take the part as it stands, rendered for one person; None: it may.
+
+        All parts of a message are judged before the first is sent.
+        """
+        return None
 
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:

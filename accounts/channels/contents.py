@@ -2,7 +2,8 @@
 
 A message is an object with one field for its kind: {"conversation": "Yes"} or {"imageMessage": {"caption": "Yes"}}.
 The fields are those of WhatsApp's own protocol. Phones also use it to tell that a person reacted, edited or voted: such
-a message is not a reply. Kinds that are not known here count as replies, because a person probably wrote them.
+a message is not a reply, but an edit may say STOP. Kinds that are not known here count as replies, because a person
+probably wrote them.
 """
 
 from __future__ import annotations
@@ -90,6 +91,12 @@ def is_reply(content: dict[str, Any]) -> bool:
     repetition.
     """
     return not content.keys() <= NOT_REPLIES
+
+
+def edited_text(content: dict[str, Any]) -> str:
+    """Return what a person changed an earlier message to; empty where it is not an edit."""
+    change = dig(content, "editedMessage", "message", "protocolMessage") or content.get("protocolMessage")
+    return text_of(content_of(dig(change, "editedMessage")))
 
 
 def text_of(content: dict[str, Any]) -> str:

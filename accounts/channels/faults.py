@@ -129,7 +129,7 @@ def _any(*patterns: str) -> re.Pattern[str]:
 
 
 #: Words and their meaning, the first that fits. Our own faults stand first: their answers often name the recipient too
-#: ("Recipient address rejected: SPF check failed"), and nobody may be suppressed for them.
+#: ("Recipient address rejected: SPF check failed"), and no address may be suppressed for them.
 WORDS: tuple[tuple[Meaning, re.Pattern[str]], ...] = (
     (
         Meaning(Fault.SENDER, Cause.AUTHENTICATION),
@@ -327,6 +327,7 @@ WORDS: tuple[tuple[Meaning, re.Pattern[str]], ...] = (
             rf"|bad.?rcpt.?to|"
             r"bad_recipient|\bunknown\b.{0,20}\b(?:user|address)|address rejected(?!:)|no such (?:name|person)"
             r"|\bmoved\b",
+            r"check (?:if|that|whether) (?:the |this )?(?:e-?mail )?address is correct",
             r"not listed in|not found in (?:\w+ )?directory|not in directory|not our customer|no account"
             r"|list does not exist",
             r"destinataire (?:invalide|inconnu)|(?:adresse|utilisateur|compte|boite).{0,40}(?:inconnu|invalide"
@@ -394,7 +395,7 @@ SURE: dict[tuple[int, int], Meaning] = {
 #: A server that could not look a user up does not say that there is none.
 FOR_NOW = re.compile(
     r"(?i)\b(?:temporar\w{0,5}|grey ?list\w{0,5}|gray ?list\w{0,5}|unverified address|verification in progress"
-    r"|timed out|try again|maintenance)\b"
+    r"|timed out|try again (?:later|in|after|at)|try later|retry later|maintenance)\b"
 )
 #: The subject alone, where neither the detail nor the words say more.
 BY_SUBJECT: dict[int, Meaning] = {

@@ -6,7 +6,9 @@ import abc
 import asyncio
 import base64
 import json
-from dataclasses import replace
+import secrets
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -47,6 +49,10 @@ MESSAGE_ID_HEADER = "X-Request-Id"
 LIST_SECONDS = 60.0
 
 
+#: Stands for a file while the rest of a body is written; no text contains it.
+FILE = secrets.token_hex(16)
+
+
 class Call(NamedTuple):
     """One request that sends a message."""
 
@@ -55,8 +61,30 @@ class Call(NamedTuple):
     mime: str = JSON
 
 
+@dataclass(frozen=True, slots=True)
+class Base64:
+    """A file in base64, as a value in the body of a `call`."""
+
+    content: bytes
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+
 def call(path: str, body: dict[str, Any]) -> Call:
-    return Call(path, json.dumps(body).encode())
+    """Return the request. Files are put in as they are: JSON would look at every character of them, for each recipient
+    and in the driver's loop."""
+    files: list[bytes] = []
+
+    def leave_out(value: Base64) -> str:
+        files.append(value.content)
+        return FILE
+
+    text = json.dumps(body, default=leave_out).encode()
+    if not files:
+        return Call(path, text)
+    around = text.split(FILE.encode())
+    return Call(path, b"".join(chain(*zip(around, files), around[-1:])))
 
 
 class Gateway(Transport):
@@ -71,7 +99,7 @@ class Gateway(Transport):
         self.base: str = self.values["url"].rstrip("/")
         self.timeout: float = min(self.values["timeout"], LONGEST_TIMEOUT)
         self._session: aiohttp.ClientSession | None = None
-        self._encoded: tuple[str, str] = ("", "")
+        self._encoded: tuple[str, Base64] = ("", Base64(b""))
 
     @property
     @abc.abstractmethod
@@ -166,10 +194,10 @@ class Gateway(Transport):
         """Return the address where the gateway fetches the file itself; None while the site has no public address."""
         return self.account.media_url(media)
 
-    async def encoded(self, media: Media) -> str:
+    async def encoded(self, media: Media) -> Base64:
         """Return the file in base64, encoded once for all recipients of a run."""
         if self._encoded[0] != media.sha256:
-            self._encoded = (media.sha256, base64.b64encode(await content_of(media)).decode())
+            self._encoded = (media.sha256, Base64(base64.b64encode(await content_of(media))))
         return self._encoded[1]
 
     # -- the connection -------------------------------------------------------------------------------------

@@ -124,18 +124,38 @@ def lost(body: Body | None, error: BaseException) -> Outcome:
 
 
 def words_of(error: BaseException) -> str:
+    """Return what happened, in a sentence where the connection could not be made."""
+    if isinstance(error, aiohttp.ClientConnectorError) and (words := no_way_to(error.host, error.port, error.os_error)):
+        return words
     return str(error) or type(error).__name__
+
+
+def no_way_to(host: str, port: int | None, error: OSError) -> str:
+    """Return in people's words why there is no connection to this server; empty if the error has words of its own."""
+    if isinstance(error, socket.gaierror):
+        unknown = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+        later = f"The address of {host} cannot be looked up at the moment: {error.strerror}."
+        return f"There is no server called {host}." if unknown else later
+    if isinstance(error, ConnectionRefusedError):
+        return f"{host} does not accept connections at port {port}: check the port, and whether the server is running."
+    if isinstance(error, TimeoutError):
+        return f"{host} does not answer at port {port}."
+    return ""
 
 
 # -- the answer -------------------------------------------------------------------------------------------
 
 
 class Answer(NamedTuple):
-    """An answer that came back whole: its status, its JSON body and its Retry-After."""
+    """An answer that came back whole: its status, its JSON body and its Retry-After.
+
+    `version` is the one of Meta's API that answered: after two years Meta answers for an old version with a newer one.
+    """
 
     status: int
     body: dict[str, Any]
     retry_after: str = ""
+    version: str = ""
 
 
 async def read(response: aiohttp.ClientResponse) -> Answer:
@@ -147,7 +167,8 @@ async def read_list(response: aiohttp.ClientResponse) -> Answer:
     raw = await _bounded(response, LONGEST_LIST)
     items = as_items(raw)
     body = as_object(raw) if items is None else {"items": items}
-    return Answer(response.status, body, response.headers.get("Retry-After", ""))
+    headers = response.headers
+    return Answer(response.status, body, headers.get("Retry-After", ""), headers.get("facebook-api-version", ""))
 
 
 async def _bounded(response: aiohttp.ClientResponse, longest: int = LONGEST_ANSWER) -> bytes:
@@ -349,14 +370,23 @@ def checked_socket(entry: Any) -> socket.socket:
 
 
 async def connect_socket(host: str, port: int) -> socket.socket:
-    """Connect to the first address that answers and return the socket. For HTTP there is `connector`."""
+    """Connect to the first address that answers and return the socket. For HTTP there is `connector`.
+
+    Raises OSError, with a sentence where no server is called so, none listens or none answers.
+    """
     loop = asyncio.get_running_loop()
     failure: OSError = ForbiddenAddress(f"{host} has no address")
-    for entry in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    try:
+        entries = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise socket.gaierror(no_way_to(host, port, error)) from error
+    for entry in entries:
         try:
             return await _connect(loop, entry)
         except OSError as error:
             failure = error
+    if words := no_way_to(host, port, failure):
+        raise type(failure)(words) from failure
     raise failure
 
 

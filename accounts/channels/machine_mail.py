@@ -37,6 +37,12 @@ AUTOMATIC_HEADERS = (
 WEAK_HEADERS = ("X-Auto-Response-Suppress", "X-MS-Exchange-Inbox-Rules-Loop")
 
 ABSENCES, RECEIPTS = spoken(ABSENCE), spoken(READ_RECEIPT)
+#: the same phrases as whole subjects, or before a colon or a dash
+TITLES = frozenset(phrase.strip(" :-[]") for phrase in ABSENCES) - {"auto"}
+ENDS_TITLE = re.compile(r" ?[:：]|[ ]?[–—]| - |\.{3}|…")
+CUES = tuple(cue.strip() for cue in UNTIL.split("|"))
+# Put before subjects by mail servers: “[EXTERN] …”.
+TAG = re.compile(r"\[[^\[\]]{1,30}\] ?")
 
 Header = Callable[[str], str]
 
@@ -55,7 +61,7 @@ def by_headers(header: Header) -> str:
 
 
 def weakly(header: Header, subject: str) -> str:
-    """Return what kind of program probably wrote the mail. A person who opts out is heard all the same."""
+    """Return what kind of program probably wrote the mail. A person who opts out counts all the same."""
     if found := by_subject(subject):
         return found
     return LIST_MAIL if any(header(name) for name in WEAK_HEADERS) else ""
@@ -63,12 +69,25 @@ def weakly(header: Header, subject: str) -> str:
 
 def by_subject(subject: str) -> str:
     """Return what kind of automatic mail has this subject: “Out of office: …”, “Automatische Antwort: …”."""
-    words = " ".join(subject[:LONGEST_SUBJECT].split()).casefold()
+    # “İzin” in lower case has a dot of its own.
+    words = " ".join(subject[:LONGEST_SUBJECT].split()).casefold().replace("\u0307", "")
     if REPLY_PREFIX.match(words):
-        return ""
-    if words.startswith(RECEIPTS):
+        # People write “Re:”, too: only the whole title is a program's.
+        return ABSENCE_NOTE if _is_title(without_prefix(words)) else ""
+    untagged = words[tag.end() :] if (tag := TAG.match(words)) else words
+    if untagged.startswith(RECEIPTS):
         return READ
-    return ABSENCE_NOTE if words.startswith(ABSENCES) else ""
+    return ABSENCE_NOTE if any(one.startswith(ABSENCES) or _is_title(one) for one in (words, untagged)) else ""
+
+
+def _is_title(words: str) -> bool:
+    """Return whether the subject, or what stands before its colon, is the title of an absence note, perhaps with its
+    end: “Out of office until Monday”."""
+    title = ENDS_TITLE.split(words, maxsplit=1)[0].strip(" !.")
+    if title in TITLES:
+        return True
+    known = (title[len(one) + 1 :] for one in TITLES if title.startswith(f"{one} "))
+    return any(rest.startswith(f"{cue} ") for rest in known for cue in CUES)
 
 
 def without_prefix(subject: str) -> str:
@@ -93,14 +112,23 @@ DATE = (
     rf"|{MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
     r"|(?:\d{4}年)?\d{1,2}月\d{1,2}日|(?:\d{4}년 )?\d{1,2}월 \d{1,2}일)"
 )
-CUES = "|".join(re.escape(cue.strip()) for cue in sorted(UNTIL.split("|"), key=len, reverse=True))
+BEFORE_DATE = "|".join(re.escape(cue) for cue in sorted(CUES, key=len, reverse=True))
+WEEKDAY = (
+    r"(?:next |nächsten |kommenden )?(?:monday|tuesday|wednesday|thursday|friday|saturday|sunday|montag|dienstag"
+    r"|mittwoch|donnerstag|freitag|samstag|sonntag|lundi|mardi|mercredi|jeudi|vendredi|lunes|martes|miércoles|jueves"
+    r"|viernes)\b"
+)
+# Where words stand behind the date, or only together with it: “from 1 to 12 June”, “ab 15.6. wieder da”.
 AWAY_UNTIL = re.compile(
-    rf"(?i)(?<!\w)(?:{CUES})(?: the| den| dem| le| el| il| al)?(?: [^\W\d]{{2,12}},?)? ({DATE})"
-    rf"|({DATE}) ?(?:まで|까지|为止|為止)"
+    rf"(?i)(?<!\w)(?:{BEFORE_DATE})(?: the| den| dem| le| el| il| al)?(?: [^\W\d]{{2,12}},?)? ?({DATE})"
+    rf"|({DATE})['’]?[^\W\d]{{0,3}} ?(?:まで|까지|为止|為止|kadar|asti|saakka|-ig)"
+    rf"|\bfrom (?:{DATE}|\d{{1,2}}) (?:to|-|–) ({DATE})|\bab ({DATE}) wieder"
+    rf"|\b(?:until|till|back on|bis|jusqu['’]à|hasta el) "
+    rf"({WEEKDAY})"
 )
 
 
 def away_until(text: str) -> str:
     """Return the date until which the person is away, in the words of their note; nothing where it does not say so."""
     found = AWAY_UNTIL.search(" ".join(text[:LOOKED_AT].split()))
-    return (found[1] or found[2]).strip(" .,") if found else ""
+    return next(filter(None, found.groups())).strip(" .,") if found else ""

@@ -27,8 +27,6 @@ from accounts.channels.settings import Field, FieldKind
 MAIL = Channel(
     key="mail",
     label="mail",
-    noun="recipient",
-    nouns="recipients",
     kinds=frozenset({MAILBOX}),
     actions=(Action.EMAIL,),
     capped=True,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from accounts.actions import Action
 from accounts.addresses import GROUP, GROUP_SUFFIX, PERSON, AddressError, normalise
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
-from accounts.channels.events import SessionState
+from accounts.channels.provider_events import SessionState
 
 PAIRED = Channel(
     key="paired",
@@ -37,7 +37,11 @@ def version_warning(gateway: str, version: str, tested: str) -> str:
     """Return a warning about a version outside the tested range ("2026", "2.3") as a further sentence, or ""."""
     if not version or f"{version}.".startswith(f"{tested}."):
         return ""
-    return f". Crier is tested with {gateway} {tested}; what version {version} answers may be misread."
+    return f". Crier is tested with {gateway} {tested}; what {_named(version)} answers may be misread."
+
+
+def _named(version: str) -> str:
+    return version if version.startswith("v") else f"version {version}"
 
 
 # -- ends of a session ------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def stage_in(text: str) -> Stage:
 
 
 def reported(code: int, text: str, stage: Stage = Stage.REPORT) -> Meaning:
-    """Return the meaning of a final failure in a report. What cannot be read suppresses nobody for good."""
+    """Return the meaning of a final failure in a report; one that cannot be read suppresses no address for good."""
     found = meaning(code, text, stage)
     if found is None:
         return UNCLEAR

@@ -18,7 +18,7 @@ from django.conf import settings
 from accounts import channels as folder
 from accounts import crypto
 from accounts.channels.base import AccountConfig, Channel, Media, Transport
-from accounts.channels.events import Webhook
+from accounts.channels.provider_events import Webhook
 
 #: takes account id, method, action and body; returns an Answer (accounts.channels.http)
 PairingCall = Callable[..., Coroutine[Any, Any, Any]]

@@ -113,17 +113,23 @@ def _attribution(plain: list[str], at: int) -> int:
 
 def _paragraph(plain: list[str], at: int) -> list[str]:
     block: list[str] = []
-    for line in plain[at : at + MOST_LINES]:
-        # A line that begins with the address's own bracket is no quotation: “<bob@…\n> wrote:”.
-        if not line or (line.startswith(QUOTED) and not (block and "<" in block[-1].rpartition(">")[2])):
-            break
+    for n, line in enumerate(plain[at : at + MOST_LINES], start=at):
+        if not line:
+            # Programs that make a text of HTML may set the address apart: “On … Bob\n\n<\nmailto:bob@…\n> wrote:”.
+            if not block or not plain[n + 1 : n + 2] or not plain[n + 1].startswith(("<", "mailto:")):
+                break
+        elif line.startswith(QUOTED):
+            # A line that ends the address's own bracket is no quotation: “<bob@…\n> wrote:”.
+            text = " ".join(block)
+            if text.count("<") <= text.count(">"):
+                break
         block.append(line)
     return block
 
 
 def _announces(block: list[str], quoted_follows: bool) -> bool:
     """Return whether these lines are such an announcement: a colon at the end, a date, and an address or a word."""
-    text = " ".join(block)
+    text = " ".join(filter(None, block))
     if len(text) > LONGEST_LINE or not text.rstrip("* ").endswith(COLONS):
         return False
     mailbox, wrote = MAILBOX.search(text) is not None, _has_word(text)

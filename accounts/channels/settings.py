@@ -21,6 +21,21 @@ HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?"
 URL = re.compile(r"https?://[\x21-\x7e]+")
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a text, and how to say it."""
+
+    pattern: re.Pattern[str]
+    in_words: str
+
+
+#: ids that Meta gives to numbers and accounts
+META_ID = Form(re.compile("[0-9]{5,25}"), "a number of at least 5 digits, without + or spaces")
+#: ids of a MongoDB
+OBJECT_ID = Form(re.compile("[0-9a-f]{24}"), "an id of 24 digits and letters from a to f")
+LANGUAGE = Form(re.compile("[a-z]{2,3}(_[A-Z]{2,3})?"), "a language such as en or pt_BR")
+
+
 class FieldKind(enum.StrEnum):
     TEXT = "text"
     HOST = "host"
@@ -58,6 +73,8 @@ class Field:
     hosts: tuple[str, ...] = ()
     #: Most accounts keep the default: forms show it separately.
     advanced: bool = False
+    #: Of a text: checked when it is entered. Stored values are used as they are.
+    form: Form | None = None
 
     def read(self, value: Any) -> Any:
         """Return the value in its own type, or the default; raises BadSetting."""
@@ -74,10 +91,17 @@ class Field:
     def problem(self, value: Any) -> str:
         """Return the sentence for a value that is not accepted, or ""."""
         try:
-            self.read(value)
+            self.read_entered(value)
         except BadSetting as refused:
             return str(refused)
         return ""
+
+    def read_entered(self, value: Any) -> Any:
+        """Return the value like `read`; also raises BadSetting for a text that does not have the field's form."""
+        result = self.read(value)
+        if self.form is not None and result not in (None, "") and not self.form.pattern.fullmatch(str(result)):
+            raise BadSetting(self._refusal(value))
+        return result
 
     def _refusal(self, value: Any) -> str:
         shown = "" if self.secret else f" is {_shortened(repr(value))}; it"
@@ -89,7 +113,7 @@ class Field:
             upper = f"from {self.low:g} to {self.high:g}" if self.high < math.inf else f"of at least {self.low:g}"
             return f"a {self.kind} {upper}"
         return {
-            FieldKind.TEXT: "text",
+            FieldKind.TEXT: self.form.in_words if self.form else "text",
             FieldKind.HOST: "a host name such as mail.example.com",
             FieldKind.MAILBOX: "a mail address such as office@example.com",
             FieldKind.URL: f"an address such as https://{self.hosts[0] if self.hosts else 'example.com'}",

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from accounts.channels.cloud.channel import FREE_FOR
+from accounts.channels.cloud.channel import CHANNEL
 from accounts.channels.http import as_text, dig
 
 WINDOW_CLOSED = (
@@ -48,7 +48,7 @@ class Unfit(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Variable:
     """A variable of a template, to be filled by a reminder."""
 
     #: "body.1", "body.first_name", "header.1", or "button.0" for the end of the first button's link
@@ -86,7 +86,7 @@ class Template:
     body: str = ""
     footer: str = ""
     buttons: tuple[Button, ...] = ()
-    #: Meta's examples by the keys of the slots.
+    #: Meta's examples by the keys of the variables.
     examples: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -97,13 +97,13 @@ class Template:
         """Return the kind of file that its header takes, or ""."""
         return self.header if self.header in FILES else ""
 
-    def slots(self) -> list[Slot]:
+    def variables(self) -> list[Variable]:
         """Return its variables in the order in which Meta takes their values."""
         header = [("header", name) for name in names_in(self.header_text)]
         body = [("body", name) for name in names_in(self.body)]
         links = [("button", str(n)) for n, button in enumerate(self.buttons) if names_in(button.url)]
         keys = [(f"{where}.{name}", name) for where, name in header + body + links]
-        return [Slot(key, name, self.examples.get(key, "")) for key, name in keys]
+        return [Variable(key, name, self.examples.get(key, "")) for key, name in keys]
 
     def unusable(self) -> str:
         """Return why a reminder cannot use it, in a sentence, or ""."""
@@ -116,7 +116,7 @@ class Template:
 
     def as_part(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the template with its values in plain JSON, as a reminder's part keeps it."""
-        kept = {slot.key for slot in self.slots()}
+        kept = {variable.key for variable in self.variables()}
         return asdict(self) | {"values": {key: value for key, value in values.items() if key in kept}}
 
 
@@ -189,14 +189,14 @@ def problems(template: Template, values: Mapping[str, str], file: str = "") -> l
     `values` are as written, or as rendered for one person; `file` is the kind of the part's file, or "".
     """
     found = [template.unusable(), _file_problem(template, file)]
-    for slot in template.slots():
-        value = values.get(slot.key, "")
+    for variable in template.variables():
+        value = values.get(variable.key, "")
         if not value.strip():
-            found.append(f"Fill in {slot}.")
+            found.append(f"Fill in {variable}.")
         elif BREAKS.search(value) or SPACES.search(value):
             found.append(
-                f"Write {slot} on one line: Meta takes no line breaks, tabs or more than four spaces in a row there. "
-                "Line breaks belong into the template itself."
+                f"Write {variable} on one line: Meta takes no line breaks, tabs or more than four spaces in a row "
+                "there. Line breaks belong into the template itself."
             )
     return [*filter(None, found), *_too_long(template, values)]
 
@@ -254,17 +254,18 @@ class Way(enum.Enum):
     NONE = "none"  # WINDOW_CLOSED says why
 
 
-def way_to(heard_at: datetime | None, has_template: bool, now: datetime) -> Way:
-    """Return how a part may reach a person who last wrote to the account at `heard_at`; None: never."""
-    if heard_at is not None and now - heard_at < FREE_FOR:
+def way_to(last_wrote_at: datetime | None, has_template: bool, now: datetime) -> Way:
+    """Return how a part may reach a person who last wrote to the account at `last_wrote_at`; None: never."""
+    since = CHANNEL.free_since(now)
+    if since is None or (last_wrote_at is not None and last_wrote_at > since):
         return Way.FREE
     return Way.TEMPLATE if has_template else Way.NONE
 
 
 def content(template: Template, values: Mapping[str, str], file: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the content of a message with this template; `file` goes into its header. Raises Unfit."""
-    finished = {slot.key: collapsed(values.get(slot.key, "")) for slot in template.slots()}
-    empty = next((slot for slot in template.slots() if not finished[slot.key]), None)
+    finished = {variable.key: collapsed(values.get(variable.key, "")) for variable in template.variables()}
+    empty = next((variable for variable in template.variables() if not finished[variable.key]), None)
     if empty:
         raise Unfit(f"The template {template} has no value for {empty}.")
     if template.file and not file:
@@ -281,12 +282,12 @@ def _components(template: Template, values: Mapping[str, str], file: Mapping[str
     if template.file:
         yield {"type": "header", "parameters": [{"type": template.file, template.file: dict(file or {})}]}
     for where in ("header", "body"):
-        slots = [slot for slot in template.slots() if slot.key.startswith(f"{where}.")]
-        named = [{"parameter_name": slot.name} if template.named else {} for slot in slots]
-        texts = [name | {"type": "text", "text": values[slot.key]} for name, slot in zip(named, slots)]
+        variables = [variable for variable in template.variables() if variable.key.startswith(f"{where}.")]
+        named = [{"parameter_name": variable.name} if template.named else {} for variable in variables]
+        texts = [name | {"type": "text", "text": values[variable.key]} for name, variable in zip(named, variables)]
         if texts:
             yield {"type": where, "parameters": texts}
-    for slot in template.slots():
-        if slot.key.startswith("button."):
-            text = {"type": "text", "text": values[slot.key]}
-            yield {"type": "button", "sub_type": "url", "index": slot.name, "parameters": [text]}
+    for variable in template.variables():
+        if variable.key.startswith("button."):
+            text = {"type": "text", "text": values[variable.key]}
+            yield {"type": "button", "sub_type": "url", "index": variable.name, "parameters": [text]}

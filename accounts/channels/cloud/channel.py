@@ -7,7 +7,7 @@ from datetime import timedelta
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
-from accounts.channels.settings import Field, FieldKind
+from accounts.channels.settings import LANGUAGE, META_ID, Field, FieldKind
 
 #: For so long after a person's message an account may write freely to them; afterwards only a template reaches them.
 FREE_FOR = timedelta(hours=24)
@@ -15,8 +15,6 @@ FREE_FOR = timedelta(hours=24)
 CHANNEL = Channel(
     key="cloud",
     label="WhatsApp Cloud API",
-    noun="recipient",
-    nouns="recipients",
     transport="accounts.channels.cloud.transport:CloudTransport",
     webhook="accounts.channels.cloud.webhook:CloudWebhook",
     kinds=frozenset({GROUP, PERSON}),
@@ -37,13 +35,16 @@ CHANNEL = Channel(
             label="Phone number ID",
             required=True,
             destination=True,
+            form=META_ID,
             help="Meta's id of the number, from the app's API setup; not the number itself.",
         ),
         Field(
             name="business_account_id",
             label="WhatsApp Business account ID",
+            form=META_ID,
             help="Meta's id of the account with this number, from the app's API setup. Templates are read from "
-            "it, and reports about other business accounts are ignored. Empty: reports about any of them count.",
+            "it, and reports about other business accounts are ignored. Empty: it is filled in when the account is "
+            "tested, or by the first report about this number.",
         ),
         Field(
             name="template",
@@ -53,7 +54,13 @@ CHANNEL = Channel(
             "way to people who have not written within 24 hours; line breaks become spaces. Empty: texts go out as "
             "they are.",
         ),
-        Field(name="template_language", label="Template's language", default="en", help="For example en or pt_BR."),
+        Field(
+            name="template_language",
+            label="Template's language",
+            default="en",
+            form=LANGUAGE,
+            help="For example en or pt_BR.",
+        ),
         Field(
             name="access_token",
             label="Access token",

@@ -29,7 +29,7 @@ from accounts.channels.base import (
 from accounts.channels.cloud.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call, content_of
 from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
-from accounts.channels.paired import address_of
+from accounts.channels.paired import address_of, version_warning
 from accounts.channels.templates import (
     WINDOW_CLOSED,
     Template,
@@ -47,9 +47,17 @@ UPLOAD_SECONDS = 120.0
 SENDING_STATES = (None, "CONNECTED", "FLAGGED")
 PAGE = 500
 MOST_PAGES = 20
+MOST_BUSINESSES = 10
+#: The version whose answers are in tests/gateways/captures/cloud.py.
+TESTED = "v23.0"
 TEMPLATE_PAGE = 250
 TEMPLATE_FIELDS = "name,language,status,category,parameter_format,components"
 NO_BUSINESS = "Enter the WhatsApp Business account ID among the account's settings: its templates are read from there."
+#: Characters of a text and of a caption (developers.facebook.com/documentation/business-messaging/whatsapp/messages).
+MOST_TEXT, MOST_CAPTION = 4096, 1024
+#: The error of a free text to a person who has not written within 24 hours, and what it means: as before the call.
+TOO_LATE = 131047
+OUTSIDE = NotSent(Kind.NOT_WRITABLE, WINDOW_CLOSED)
 NO_CAPTION = "Meta's audio has no caption: send the text as a part of its own"
 
 
@@ -62,15 +70,43 @@ class CloudTransport(Gateway):
 
     @property
     def number(self) -> str:
-        """Return the path of the number; all other paths are below it."""
-        return f"/{quote(self.values['version'], safe='')}/{quote(self.values['phone_number_id'], safe='')}"
+        """Return the path of the number; most other paths are below it."""
+        return f"{self.version}/{quote(self.values['phone_number_id'], safe='')}"
+
+    @property
+    def version(self) -> str:
+        return f"/{quote(self.values['version'], safe='')}"
 
     async def check(self) -> str:
         fields = "verified_name,display_phone_number,status,quality_rating"
-        body = (await self.ask(self.number, {"fields": fields})).body
+        answer = await self.ask(self.number, {"fields": fields})
+        body, version = answer.body, answer.version or self.values["version"]
         if body.get("status") not in SENDING_STATES:
             raise CheckFailed(Kind.UNAVAILABLE, f"Meta says that this number is {body.get('status')}.")
-        return f"WhatsApp as {body.get('verified_name')} {as_text(body.get('display_phone_number'))}".strip()
+        name, number = body.get("verified_name"), as_text(body.get("display_phone_number"))
+        return f"WhatsApp Cloud API {version} as {name} {number}".strip() + version_warning("version", version, TESTED)
+
+    async def learn(self) -> dict[str, str]:
+        """Return the id of the business account that has this number, where the settings lack it."""
+        if self.values["business_account_id"]:
+            return {}
+        for business in await self._businesses():
+            params = {"fields": "id", "limit": str(PAGE)}
+            try:
+                numbers = (await self.ask(f"{self.version}/{quote(business, safe='')}/phone_numbers", params)).body
+            except CheckFailed:
+                continue
+            if any(as_text(dig(number, "id")) == self.values["phone_number_id"] for number in listed(numbers, "data")):
+                return {"business_account_id": business}
+        return {}
+
+    async def _businesses(self) -> list[str]:
+        """Return the business accounts that the access token is for."""
+        params = {"input_token": self.secrets["access_token"]}
+        scopes = listed((await self.ask(f"{self.version}/debug_token", params)).body.get("data"), "granular_scopes")
+        ours = [scope for scope in scopes if as_text(dig(scope, "scope")).startswith("whatsapp_business_")]
+        ids = [as_text(target) for scope in ours for target in listed(scope, "target_ids")]
+        return list(dict.fromkeys(filter(None, ids)))[:MOST_BUSINESSES]
 
     async def prepare(self, media: Media) -> Handle:
         try:
@@ -89,20 +125,29 @@ class CloudTransport(Gateway):
         common = {"messaging_product": "whatsapp", "biz_opaque_callback_data": message_id}
         return call(f"{self.number}/messages", common | to | self._content(part))
 
-    def fit(self, part: Part, heard_at: datetime | None, now: datetime) -> Part | NotSent:
-        if heard_at is None and not self.secrets["app_secret"]:
-            # Webhooks are refused without it, so that the account hears of no message: Meta has to judge.
+    def fit(self, part: Part, last_wrote_at: datetime | None, now: datetime) -> Part | NotSent:
+        if last_wrote_at is None and not self.secrets["app_secret"]:
+            # Webhooks are refused without it, so that the account gets no message: Meta has to judge.
             return part
-        way = way_to(heard_at, self._template_for(part) is not None, now)
+        way = way_to(last_wrote_at, self._template_for(part) is not None, now)
         if way is Way.FREE:
-            return replace(part, template=None, free=True)
-        return part if way is Way.TEMPLATE else NotSent(Kind.CONTENT_REJECTED, WINDOW_CLOSED)
+            return replace(part, free=True)
+        return part if way is Way.TEMPLATE else OUTSIDE
+
+    def unfit(self, part: Part) -> NotSent | None:
+        try:
+            self._content(part)
+        except Refused as refused:
+            return refused.reason
+        return None
 
     def _template_for(self, part: Part) -> tuple[Template, Mapping[str, str]] | None:
         """Return the part's template with its values, or for a text the account's, whose only variable it becomes."""
+        if part.free:
+            return None
         if part.template:
             return template_in(part.template), part.template.get("values", {})
-        if self.values["template"] and part.kind == "text" and not part.free:
+        if self.values["template"] and part.kind == "text":
             named = Template(self.values["template"], self.values["template_language"], body="{{1}}")
             return named, {"body.1": part.text}
         return None
@@ -114,13 +159,15 @@ class CloudTransport(Gateway):
                 return content(*chosen, file)
             except Unfit as reason:
                 raise Refused(NotSent(Kind.CONTENT_REJECTED, str(reason))) from reason
-        if part.kind == "audio" and part.text:
-            raise Refused(NotSent(Kind.CONTENT_REJECTED, NO_CAPTION))
+        if problem := text_problem(part):
+            raise Refused(NotSent(Kind.CONTENT_REJECTED, problem))
         if part.media is not None:
             return {"type": part.kind, part.kind: file_of(part, part.media)}
         return {"type": "text", "text": {"body": part.text}}
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
+        if code_of(answer) == TOO_LATE and self._template_for(part) is None and not part.template:
+            return OUTSIDE
         return outcome_of(answer)
 
     def known_as(self, address: str, answer: Answer) -> str:
@@ -149,7 +196,7 @@ class CloudTransport(Gateway):
         business = self.values["business_account_id"]
         if not business:
             raise CheckFailed(Kind.AUTH, NO_BUSINESS)
-        path = f"/{quote(self.values['version'], safe='')}/{quote(business, safe='')}/message_templates"
+        path = f"{self.version}/{quote(business, safe='')}/message_templates"
         found: list[Template] = []
         params = {"fields": TEMPLATE_FIELDS, "limit": str(TEMPLATE_PAGE)}
         for _ in range(MOST_PAGES):
@@ -162,6 +209,23 @@ class CloudTransport(Gateway):
                 break
             params["after"] = after
         return found
+
+
+def listed(value: Any, name: str) -> list[Any]:
+    items = dig(value, name)
+    return items if isinstance(items, list) else []
+
+
+def text_problem(part: Part) -> str:
+    """Return why Meta would not take a text or a caption, in a sentence, or ""."""
+    if part.kind == "audio":
+        return NO_CAPTION if part.text else ""
+    what, most = ("text", MOST_TEXT) if part.media is None else ("caption", MOST_CAPTION)
+    if part.media is None and not part.text.strip():
+        return "The text is empty for this person: Meta takes no empty messages."
+    if len(part.text) > most:
+        return f"The {what} has {len(part.text):,} characters for this person; Meta takes at most {most:,}."
+    return ""
 
 
 def file_of(part: Part, media: Media) -> dict[str, Any]:
@@ -256,10 +320,7 @@ MEANINGS = {
     100: CONTENT,
     131008: CONTENT,
     131009: CONTENT,
-    131047: Meaning(
-        Kind.CONTENT_REJECTED,
-        "Set a template on the account to reach people who have not written within 24 hours.",
-    ),
+    TOO_LATE: Meaning(Kind.NOT_WRITABLE, "Only a template reaches people who have not written within 24 hours."),
     131051: CONTENT,
     131052: CONTENT,
     131053: CONTENT,

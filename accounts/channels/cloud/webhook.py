@@ -10,21 +10,22 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.cloud.transport import meaning_of, words_of
-from accounts.channels.events import (
+from accounts.channels.cloud.transport import listed, meaning_of, words_of
+from accounts.channels.http import as_text, dig
+from accounts.channels.paired import address_of
+from accounts.channels.provider_events import (
     EventKind,
     HookRequest,
     ProviderEvent,
     SessionState,
     Unreadable,
     Webhook,
+    as_edit,
     json_object,
     moment,
     same_secret,
     signed,
 )
-from accounts.channels.http import as_text, dig
-from accounts.channels.paired import address_of
 
 KIND_OF_STATUS = {
     "delivered": EventKind.DELIVERED,
@@ -32,8 +33,8 @@ KIND_OF_STATUS = {
     "played": EventKind.READ,
     "failed": EventKind.BOUNCE,
 }
-#: Types by which a person says something. Reactions, edits, deletions, changed numbers and types that Meta does not
-#: support are messages to Meta, and no replies.
+#: Types by which a person says something. Reactions, deletions, changed numbers and types that Meta does not support
+#: are messages to Meta, and no replies; edits are reported as such.
 SAID = ("text", "image", "video", "audio", "voice", "sticker", "document", "location", "contacts", "order")
 #: The answers among interactive messages; others are permissions to call.
 ANSWERS = ("button_reply", "list_reply", "nfm_reply")
@@ -92,12 +93,23 @@ class CloudWebhook(Webhook):
                 named.add(("phone_number_id", as_text(dig(value, "metadata", "phone_number_id"))))
         return {(name, value) for name, value in named if value and (name, value) != ("phone_number_id", ours.number)}
 
+    def learned(self, request: HookRequest, account: AccountConfig) -> dict[str, str]:
+        """Return the id of the business account, which stands beside every report about a number of it."""
+        ours = Ours.of(account)
+        about_us = (
+            as_text(dig(entry, "id"))
+            for entry, change in changes(request)
+            if as_text(dig(change, "value", "metadata", "phone_number_id")) == ours.number
+        )
+        business = "" if ours.business else next(filter(None, about_us), "")
+        return {"business_account_id": business} if business else {}
+
 
 class Ours(NamedTuple):
     """Meta's ids of the account: one app may have several numbers and business accounts, and one webhook for all."""
 
     number: str
-    #: empty where it is not set: reports about any business account then count as ours
+    #: empty until it is learned: reports about any business account then count as ours
     business: str
 
     @classmethod
@@ -120,13 +132,9 @@ def events(change: Any, entry: Any, ours: Ours) -> Iterator[ProviderEvent]:
             yield from account_reports(value, entry)
     elif as_text(dig(value, "metadata", "phone_number_id")) == ours.number:
         yield from (said(message) for message in listed(value, "messages") if is_said(message))
+        yield from filter(None, (edited(message) for message in listed(value, "messages") if is_edit(message)))
         yield from (receipt(status) for status in listed(value, "statuses") if is_receipt(status))
         yield from (preference(wish) for wish in listed(value, "user_preferences") if is_preference(wish))
-
-
-def listed(value: Any, name: str) -> list[Any]:
-    items = dig(value, name)
-    return items if isinstance(items, list) else []
 
 
 # -- messages ---------------------------------------------------------------------------------------------
@@ -157,6 +165,16 @@ def said(message: Any) -> ProviderEvent:
         # Meta shows no number of a person with a user name.
         detail={"user_id": as_text(message.get("from_user_id")) or as_text(message.get("user_id"))},
     )
+
+
+def is_edit(message: Any) -> bool:
+    return bool(as_text(dig(message, "id"))) and as_text(dig(message, "type")) == "edit"
+
+
+def edited(message: Any) -> ProviderEvent | None:
+    """Return what a person changed an earlier message to."""
+    changed = dig(message, "edit", "message")
+    return as_edit(said(message), next(filter(None, (as_text(dig(changed, *place)) for place in TEXTS)), ""))
 
 
 def is_stop_button(label: Any) -> bool:

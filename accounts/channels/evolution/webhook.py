@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.contents import content_of, is_reply, quoted_in, text_of
-from accounts.channels.events import (
+from accounts.channels.contents import content_of, edited_text, is_reply, quoted_in, text_of
+from accounts.channels.http import as_text, dig
+from accounts.channels.paired import DEVICES, ENDINGS, address_of, is_group, number_of
+from accounts.channels.provider_events import (
     CRIER_HEADER,
     EventKind,
     HookRequest,
@@ -17,12 +19,11 @@ from accounts.channels.events import (
     SessionState,
     Unreadable,
     Webhook,
+    as_edit,
     json_object,
     moment,
     same_secret,
 )
-from accounts.channels.http import as_text, dig
-from accounts.channels.paired import DEVICES, ENDINGS, address_of, is_group, number_of
 
 KIND_OF_STATUS = {
     "ERROR": EventKind.BOUNCE,
@@ -47,7 +48,7 @@ class EvolutionWebhook(Webhook):
         name, data = body.get("event"), body.get("data")
         if not isinstance(name, str) or not isinstance(data, dict):
             raise Unreadable("The body has no event with its data.")
-        # A webhook that is set for the whole server hears of every instance.
+        # A webhook that is set for the whole server gets the events of every instance.
         if body.get("instance") not in (None, account.config.get("instance")):
             return []
         event = READERS.get(name, nothing)(data, body)
@@ -61,10 +62,11 @@ def nothing(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     message, chat = as_text(dig(data, "key", "id")), dig(data, "key", "remoteJid")
     content = content_of(data.get("message"))
-    if not message or dig(data, "key", "fromMe") is not False or not is_reply(content):
+    edited = edited_text(content)
+    if not message or dig(data, "key", "fromMe") is not False or not (is_reply(content) or edited):
         return None
     address = sender(data)
-    return ProviderEvent(
+    event = ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
         at=moment(data.get("messageTimestamp")),
@@ -75,6 +77,7 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
         text=text_of(content),
         detail={"seen_as": as_text(data.get("pushName"))} | ({} if address else {"jid": as_text(jid_of_sender(data))}),
     )
+    return as_edit(event, edited) if edited else event
 
 
 def jid_of_sender(data: dict[str, Any]) -> Any:

@@ -236,7 +236,7 @@ def page_of(lines: list[Line], accounts: list[str]) -> str:
         "<title>Sandbox provider</title>"
         "<style>body{font:14px system-ui;margin:2rem}td,th{padding:.25rem .75rem;text-align:left}"
         "tr:nth-child(even){background:#f4f4f4}form{display:inline}</style><h1>Sandbox provider</h1>"
-        "<p>The last 50 messages it accepted, newest first. The buttons play the recipient: Crier hears of it through "
+        "<p>The last 50 messages it accepted, newest first. The buttons play the recipient: Crier gets it through "
         "the account's webhook.</p>"
         f"<table><tr><th>time (UTC)<th>account<th>to<th>part<th>kind<th>text<th>report</tr>{rows}</table>{about}"
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, Unreadable, Webhook
+from accounts.channels.provider_events import EventKind, HookRequest, ProviderEvent, Unreadable, Webhook
 
 SIGNATURE_HEADER = "X-Sandbox-Signature"
 

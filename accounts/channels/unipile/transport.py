@@ -57,7 +57,7 @@ class Unipile(Gateway):
         if wrong := [state for state in states if state != "OK"]:
             kind = Kind.AUTH if "CREDENTIALS" in wrong else Kind.UNAVAILABLE
             raise CheckFailed(kind, f"Unipile says that this account is {wrong[0]}.")
-        return f"{self.channel.label} as {as_text(body.get('name')) or self.account_id}"
+        return f"{self.channel.label} API v1 as {as_text(body.get('name')) or self.account_id}"
 
     def refusal(self, answer: Answer) -> NotSent:
         return refusal(answer)

@@ -12,7 +12,8 @@ from typing import Any
 from accounts.addresses import MAILBOX, PROFILE, AddressError, normalise
 from accounts.channels import machine_mail
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import (
+from accounts.channels.http import as_moment, as_text, dig
+from accounts.channels.provider_events import (
     CRIER_HEADER,
     EventKind,
     HookRequest,
@@ -20,10 +21,10 @@ from accounts.channels.events import (
     SessionState,
     Unreadable,
     Webhook,
+    as_edit,
     json_object,
     same_secret,
 )
-from accounts.channels.http import as_moment, as_text, dig
 from accounts.channels.reply_text import own_words, written
 
 STATES = {
@@ -79,6 +80,11 @@ def message(event: dict[str, Any]) -> ProviderEvent | None:
         text=as_text(event.get("message")),
         detail={"seen_as": as_text(dig(event, "sender", "attendee_name")), "member": as_text(sender)},
     )
+
+
+def edit(event: dict[str, Any]) -> ProviderEvent | None:
+    written_before = message(event)
+    return as_edit(written_before, written_before.text) if written_before else None
 
 
 def profile_of(sender: Any) -> str:
@@ -140,6 +146,7 @@ def state(event: dict[str, Any]) -> ProviderEvent | None:
 
 READERS = {
     "message_received": message,
+    "message_edited": edit,
     "message_delivered": receipt,
     "message_read": receipt,
     "mail_received": mail,

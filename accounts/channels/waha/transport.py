@@ -1,25 +1,23 @@
 """Transport of WAHA over its HTTP API, and the meaning of its answers.
 
 The gateway has no media handles and no idempotency key. Videos and voice messages are converted once, before the first
-send (`prepare`): conversion takes longer than a send may. It answers 201, or 500 for nearly everything else: the reason
-is in `exception.message`, in the words of the WhatsApp library behind it. The body of a 500 repeats our request, so
-only that message is ever shown.
+send (`accounts.channels.waha.conversion`), because that takes longer than a send may. The gateway answers 201, or 500
+for nearly everything else: the reason is in `exception.message`, in the words of the WhatsApp library behind it. The
+body of a 500 repeats our request, so only that message is ever shown.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePosixPath
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
-
-import aiohttp
 
 from accounts.channels.base import (
     AccountConfig,
@@ -37,8 +35,8 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.gateway import Call, Gateway, call
-from accounts.channels.http import FAILURES, Answer, as_number, as_object, as_text, dig, words_of
+from accounts.channels.gateway import Base64, Call, Gateway, call
+from accounts.channels.http import FAILURES, Answer, as_number, as_text, dig
 from accounts.channels.paired import (
     HIDDEN,
     address_of,
@@ -49,6 +47,7 @@ from accounts.channels.paired import (
     number_of,
     version_warning,
 )
+from accounts.channels.waha import conversion
 from accounts.channels.waha.channel import CHANNEL
 from accounts.channels.whatsapp.bridge.conditions import outcome_of_error
 
@@ -60,22 +59,12 @@ PERSON_SUFFIX = "@c.us"
 IDS_DIFFER = ("+55", "+54", "+52")
 
 
-class Conversion(NamedTuple):
-    name: str  # in the path
-    mime: str
-    suffix: str
-
-
-CONVERSIONS = {
-    "video": Conversion("video", "video/mp4", ".mp4"),
-    "audio": Conversion("voice", "audio/ogg; codecs=opus", ".ogg"),
-}
-#: Converted files of this process in base64, by server, file and kind; the oldest are dropped above the limit.
-CONVERTED: dict[tuple[str, str, str], str] = {}
+#: Converted files in base64, by their path, so that each is read once; the oldest are dropped above the limit.
+CONVERTED: dict[Path, Base64] = {}
 MOST_CONVERTED = 100_000_000
-#: A long video takes minutes, which no send has.
-CONVERT_SECONDS = 300.0
-#: The engine asks again five minutes before the end.
+#: Servers that convert only while sending, and until when that is believed (monotonic).
+WHILE_SENDING: dict[str, float] = {}
+#: A look at the file, which may be gone. The engine asks again five minutes before the end.
 HANDLE_LIFE = timedelta(minutes=10)
 
 
@@ -161,9 +150,8 @@ class WahaTransport(Gateway):
             own = {"id": own_id(message_id)} if takes_ids(self.base) else {}
             return call("/api/sendText", chat | {"text": part.text} | own)
         kind, body = self.channel.sends_as(part.kind, part.text), chat
-        if kind in CONVERSIONS:
-            async with asyncio.timeout(self.timeout / 2):
-                converted = await self._converted(part.media, kind)
+        if kind in conversion.FORMATS:
+            converted = await self._converted(part.media, kind, self.timeout / 2)
             # The field is required. Servers that convert only while sending still do that.
             body["convert"] = not converted
             body["file"] = file_of(part.media, kind, converted) if converted else await self._file(part.media)
@@ -211,8 +199,8 @@ class WahaTransport(Gateway):
         answer = await self.ask(f"/api/{self.session}/lids/{quote(lid, safe='@')}")
         return number_of(lid, answer.body.get("pn"))
 
-    async def _file(self, media: Media) -> dict[str, str]:
-        file = {"mimetype": media.mime, "filename": media.filename}
+    async def _file(self, media: Media) -> dict[str, str | Base64]:
+        file: dict[str, str | Base64] = {"mimetype": media.mime, "filename": media.filename}
         link = self.link(media)
         return file | ({"url": link} if link else {"data": await self.encoded(media)})
 
@@ -221,48 +209,38 @@ class WahaTransport(Gateway):
     async def prepare(self, media: Media) -> Handle:
         """Have a video or a voice message converted. Other files need nothing, because WAHA keeps no files.
 
-        The handle is only a note that it was done: the converted file stays in this process's memory. So the note is
-        short-lived, and another process converts the file itself.
+        The handle is only a note that it was done: the file is kept by `conversion`.
         """
-        if media.kind not in CONVERSIONS:
+        if media.kind not in conversion.FORMATS:
             return Handle("")
         try:
             await self._converted(media, media.kind)
         except Refused as refused:
             raise UploadFailed(refused.reason) from refused
-        except FAILURES as error:
-            raise UploadFailed(NotSent(Kind.NETWORK, words_of(error))) from error
         return Handle(media.kind, datetime.now(UTC) + HANDLE_LIFE)
 
-    async def _converted(self, media: Media, kind: str) -> str:
-        """Return the file in WhatsApp's format, in base64; "" where this server converts only while sending."""
-        key = (self.base, media.sha256, kind)
-        if key not in CONVERTED:
-            CONVERTED[key] = await self._convert(media, kind)
+    async def _converted(self, media: Media, kind: str, patience: float = conversion.PATIENCE) -> Base64 | None:
+        """Return the file in WhatsApp's format, in base64; None where this server converts only while sending."""
+        path = conversion.path_of(self.base, media.sha256, kind)
+        if WHILE_SENDING.get(self.base, 0.0) > time.monotonic():
+            return None
+        if path not in CONVERTED:
+            link = self.link(media)
+            order = conversion.Order(
+                url=f"{self.base}/api/{self.session}/media/convert/{conversion.FORMATS[kind].name}",
+                headers=self.headers | {"Accept": conversion.FORMATS[kind].mime},
+                body={"url": link} if link else {"data": await self.encoded(media)},
+                filename=media.filename,
+                path=path,
+                judge=partial(not_converted, media.filename),
+            )
+            if not await conversion.convert(order, patience):
+                WHILE_SENDING[self.base] = time.monotonic() + VERSION_SECONDS
+                return None
+            CONVERTED[path] = await asyncio.to_thread(conversion.encoded, path, media.filename)
             while len(CONVERTED) > 1 and sum(map(len, CONVERTED.values())) > MOST_CONVERTED:
                 CONVERTED.pop(next(iter(CONVERTED)))
-        return CONVERTED[key]
-
-    async def _convert(self, media: Media, kind: str) -> str:
-        conversion, link = CONVERSIONS[kind], self.link(media)
-        body = {"url": link} if link else {"data": await self.encoded(media)}
-        request = self._open().post(
-            f"{self.base}/api/{self.session}/media/convert/{conversion.name}",
-            json=body,
-            headers={"Accept": conversion.mime},
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=CONVERT_SECONDS),
-        )
-        async with request as response:
-            raw = await response.read()
-            answer = Answer(response.status, as_object(raw) if response.status >= 300 else {})
-        if answer.status in (200, 201) and raw:
-            return base64.b64encode(raw).decode()
-        if NO_CONVERSION.search(words(answer)):
-            return ""
-        if answer.status == 500:
-            raise Refused(NotSent(certain_kind(words(answer)) or Kind.UNKNOWN, words(answer) or "HTTP 500"))
-        raise Refused(refusal(answer))
+        return CONVERTED[path]
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return outcome_of(answer)
@@ -314,10 +292,23 @@ def own_id(message_id: str) -> str:
     return f"3EB0{hashlib.blake2s(message_id.encode(), digest_size=9).hexdigest().upper()}"
 
 
-def file_of(media: Media, kind: str, converted: str) -> dict[str, str]:
-    conversion = CONVERSIONS[kind]
-    name = f"{PurePosixPath(media.filename).stem}{conversion.suffix}"
-    return {"mimetype": conversion.mime, "filename": name, "data": converted}
+def file_of(media: Media, kind: str, converted: Base64) -> dict[str, str | Base64]:
+    made = conversion.FORMATS[kind]
+    return {
+        "mimetype": made.mime,
+        "filename": f"{PurePosixPath(media.filename).stem}{made.suffix}",
+        "data": converted,
+    }
+
+
+def not_converted(filename: str, answer: Answer) -> NotSent | None:
+    """Return why the gateway did not convert a file; None where it converts only while sending."""
+    if NO_CONVERSION.search(words(answer)):
+        return None
+    if answer.status != 500:
+        return refusal(answer)
+    why = words(answer) or "HTTP 500"
+    return NotSent(certain_kind(why) or Kind.UNKNOWN, f"WAHA could not convert “{filename}”: {why}")
 
 
 def contact_of(item: Any) -> Contact | None:

@@ -11,21 +11,22 @@ from datetime import datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.contents import content_of, is_choice, is_reply, text_of
-from accounts.channels.events import (
+from accounts.channels.contents import content_of, edited_text, is_choice, is_reply, text_of
+from accounts.channels.http import as_moment, as_text, dig
+from accounts.channels.paired import DEVICES, address_of, is_group, number_of
+from accounts.channels.provider_events import (
     EventKind,
     HookRequest,
     ProviderEvent,
     SessionState,
     Unreadable,
     Webhook,
+    as_edit,
     json_object,
     milliseconds,
     moment,
     signed,
 )
-from accounts.channels.http import as_moment, as_text, dig
-from accounts.channels.paired import DEVICES, address_of, is_group, number_of
 from accounts.channels.waha.channel import DEFAULT_SESSION
 from accounts.channels.waha.transport import short_id
 from accounts.channels.whatsapp.bridge.conditions import refused_by_server
@@ -66,7 +67,7 @@ class WahaWebhook(Webhook):
         name, payload = body.get("event"), body.get("payload")
         if not isinstance(name, str) or not isinstance(payload, dict):
             raise Unreadable("The body has no event with its payload.")
-        # A webhook that is set for the whole server hears of every session.
+        # A webhook that is set for the whole server gets the events of every session.
         if body.get("session") not in (None, account.config.get("session") or DEFAULT_SESSION):
             return []
         event = READERS.get(name, nothing)(payload, body)
@@ -79,23 +80,31 @@ def nothing(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
 
 def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     message, chat = short_id(as_text(payload.get("id"))), payload.get("from")
-    content = content_in(payload)
-    if not message or payload.get("fromMe") is not False or content is None:
+    content, edited = content_in(payload), edited_in(payload, body)
+    if not message or payload.get("fromMe") is not False or (content is None and not edited):
         return None
     in_group = is_group(chat)
     sender = payload.get("participant") if in_group else chat
     # GOWS names the number in one place, NOWEB in another; WEBJS does not name it.
     beside = dig(payload, "_data", "Info", "SenderAlt")
-    return ProviderEvent(
+    event = ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
         at=moment(payload.get("timestamp")),
         address=number_of(sender, beside, *in_key(payload, in_group)),
         group=address_of(chat) if in_group else "",
         provider_id=short_id(as_text(dig(payload, "replyTo", "id"))),
-        text=chosen(payload, content) or as_text(payload.get("body")),
+        text=chosen(payload, content or {}) or as_text(payload.get("body")),
         detail={"jid": as_text(sender)},
     )
+    return as_edit(event, edited) if edited else event
+
+
+def edited_in(payload: dict[str, Any], body: dict[str, Any]) -> str:
+    """Return what a person changed an earlier message to, in WAHA's own event or in a message of the protocol."""
+    if body.get("event") == "message.edited":
+        return as_text(payload.get("body"))
+    return edited_text(content_of(dig(payload, "_data", "message") or dig(payload, "_data", "Message")))
 
 
 def content_in(payload: dict[str, Any]) -> dict[str, Any] | None:
@@ -192,6 +201,7 @@ def last_change(payload: dict[str, Any]) -> int:
 READERS = {
     "message": reply,
     "message.any": reply,
+    "message.edited": reply,
     "message.ack": receipt,
     "message.ack.group": receipt,
     "session.status": session,

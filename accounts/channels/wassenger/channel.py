@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from accounts.channels.base import CaptionedAudio
 from accounts.channels.paired import PAIRED
-from accounts.channels.settings import Field, FieldKind
+from accounts.channels.settings import OBJECT_ID, Field, FieldKind
 
 CHANNEL = replace(
     PAIRED,
@@ -27,6 +27,7 @@ CHANNEL = replace(
             label="Device",
             required=True,
             destination=True,
+            form=OBJECT_ID,
             help="The id of the device, 24 characters, from the device's page at Wassenger.",
         ),
         Field(name="token", label="API token", secret=True, required=True),

@@ -53,7 +53,9 @@ class WassengerTransport(Gateway):
         if body.get("status") != "operative" or session not in ("", "online"):
             states = " and ".join(filter(None, [as_text(body.get("status")), session]))
             raise CheckFailed(Kind.UNAVAILABLE, f"The device is {states}, not operative and online.")
-        return f"Wassenger as {as_text(body.get('alias'))} {as_text(body.get('phone'))}".replace("  ", " ").strip()
+        return f"Wassenger API v1 as {as_text(body.get('alias'))} {as_text(body.get('phone'))}".replace(
+            "  ", " "
+        ).strip()
 
     async def prepare(self, media: Media) -> Handle:
         answer = await self._upload(media)

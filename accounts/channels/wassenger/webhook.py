@@ -13,7 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import (
+from accounts.channels.http import as_moment, as_text, dig
+from accounts.channels.paired import address_of, is_group, is_hidden, number_of
+from accounts.channels.provider_events import (
     EventKind,
     HookRequest,
     ProviderEvent,
@@ -24,8 +26,6 @@ from accounts.channels.events import (
     moment,
     signed,
 )
-from accounts.channels.http import as_moment, as_text, dig
-from accounts.channels.paired import address_of, is_group, is_hidden, number_of
 
 SIGNATURE = "x-wassenger-signature"
 KIND_OF_ACK = {"delivered": EventKind.DELIVERED, "read": EventKind.READ, "played": EventKind.READ}
@@ -48,7 +48,7 @@ class WassengerWebhook(Webhook):
         name, data = body.get("event"), body.get("data")
         if not isinstance(name, str) or not isinstance(data, dict):
             raise Unreadable("The body has no event with its data.")
-        # A webhook that is set for the whole team hears of every device.
+        # A webhook that is set for the whole team gets the events of every device.
         if device_of(body) not in ("", account.config.get("device")):
             return []
         event = READERS.get(name, nothing)(flat(data), body)

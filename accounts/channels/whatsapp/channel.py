@@ -44,7 +44,7 @@ CHANNEL = Channel(
             label="Show “typing…”",
             kind=FieldKind.YES_NO,
             default=False,
-            help="Before each message, as a person's phone does. It costs one more request.",
+            help="Before each text, for half a second to two by its length. It costs one more request.",
         ),
     ),
 )

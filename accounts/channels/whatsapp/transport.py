@@ -1,7 +1,7 @@
 """Transport of WhatsApp through a paired number: asks the bridge that has the account's session.
 
 The bridge answers before the lane's limit, even where WhatsApp has not. It then keeps waiting, and a late answer
-settles the target through the events (accounts.channels.events).
+settles the target through the events (accounts.channels.provider_events).
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.http import FAILURES, Answer, Body, as_moment, words_of
+from accounts.channels.http import FAILURES, Answer, Body, as_moment, as_text, words_of
+from accounts.channels.paired import version_warning
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.conditions import RETRY_WHEN_OFFLINE
 from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.channels.whatsapp.wire import BridgeClient
 
+#: The versions of neonize that the bridge is tested with.
+TESTED = "0.5"
 #: Both the lane and the bridge end an upload earlier than this.
 UPLOAD_TIMEOUT = 600.0
 
@@ -136,4 +139,6 @@ def checked(answer: Answer) -> str:
         raise CheckFailed(Kind.UNAVAILABLE, refusal(answer).detail)
     if not answer.body.get("connected"):
         raise CheckFailed(Kind.AUTH, str(answer.body.get("detail") or answer.body.get("state")))
-    return f"WhatsApp {answer.body.get('address')}"
+    version = as_text(answer.body.get("library"))
+    who = f"WhatsApp {answer.body.get('address')}" + (f" by neonize {version}" if version else "")
+    return who + version_warning("neonize", version, TESTED)

@@ -19,8 +19,9 @@ from aiohttp import web
 
 from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
+from accounts.channels.whatsapp.bridge import library
 from accounts.channels.whatsapp.bridge.bridge import Bridge, NotStored, Taken
-from accounts.channels.whatsapp.bridge.conditions import NOT_STORED, State
+from accounts.channels.whatsapp.bridge.conditions import DATABASE_RESTORED, NOT_STORED, State
 from accounts.channels.whatsapp.bridge.messages import HANDLE_DAYS
 from accounts.channels.whatsapp.bridge.session import Session
 
@@ -37,6 +38,8 @@ STATE_WITHOUT_SESSION = {
     "letters": "",
     "code_expires_at": None,
     "groups": None,
+    "library": "",
+    "restored": False,
 }
 NO_OWNER = "no bridge has this account's session: is the bridge of its machine running?"
 
@@ -59,6 +62,7 @@ class Api:
                 web.post(one + "/pair", self.pair),
                 web.post(one + "/connect", self.connect),
                 web.post(one + "/logout", self.log_out),
+                web.post(one + "/restored", self.restored),
                 web.get(one + "/groups", self.groups),
                 web.post(one + "/media", self.media),
                 web.post(one + "/messages", self.messages),
@@ -133,6 +137,17 @@ class Api:
             return web.json_response({"detail": words}, status=409)
         return web.json_response(state_of(session))
 
+    async def restored(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        if not session.restored:
+            return web.json_response({"detail": "The database was not restored, as far as the journal shows."})
+        compared = await self.bridge.compare_with_journal(session)
+        words = (
+            f"The database knows {len(compared.known)} messages of the journal. {compared.marked} that it took for "
+            "unsent are unconfirmed now, and the journal settles them within a minute; the rest of them needs you."
+        )
+        return web.json_response({"detail": words, "known": len(compared.known), "marked": compared.marked})
+
     async def groups(self, request: web.Request) -> web.Response:
         session = await self._session(request)
         refusal = session.refusal() or await session.listing.ask_for_groups()
@@ -178,13 +193,15 @@ def state_of(session: Session) -> dict[str, Any]:
         "state": condition.state.value,
         "connected": condition.state is State.CONNECTED,
         "since": condition.since.isoformat(),
-        "detail": condition.detail,
+        "detail": DATABASE_RESTORED if session.restored else condition.detail,
         "until": condition.until.isoformat() if condition.until else None,
         "address": session.address,
         "qr": code.qr if code else "",
         "letters": code.letters if code else "",
         "code_expires_at": code.expires_at.isoformat() if code else None,
         "groups": len(session.roster.groups) if session.roster.groups is not None else None,
+        "library": library.version(),
+        "restored": session.restored,
     }
 
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
-from accounts.channels.events import ProviderEvent
+from accounts.channels.provider_events import ProviderEvent
+from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.conditions import utc_now
-from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, is_stored
+from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, NotedMessage, is_stored
 from accounts.channels.whatsapp.bridge.library import Library, Limits
-from accounts.channels.whatsapp.bridge.review import OLDEST, TURN_PAGE_AFTER, Doubt, Judged, judge
+from accounts.channels.whatsapp.bridge.review import OLDEST, TURN_PAGE_AFTER, Judged, UncertainSend, judge
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
-from accounts.channels.whatsapp.bridge.session import Session
+from accounts.channels.whatsapp.bridge.session import Health, Session
 
 log = logging.getLogger("crier.bridge")
 
 BATCH = 200
 FEED_PATIENCE = 30.0
+#: Sessions that are opened at a time: a client that takes its time to begin does not hold up the questions of others.
+OPENED_AT_ONCE = 8
 
 
 class Shard(Protocol):
@@ -42,6 +46,14 @@ class Shard(Protocol):
         taken."""
         ...
 
+    async def is_behind(self, account_id: int, journal: str, page: int) -> bool:
+        """Return whether the account's journal is not stored, or this one with an earlier page."""
+        ...
+
+    async def moved_away(self) -> set[int]:
+        """Return the accounts that an operator has moved to another machine."""
+        ...
+
     async def owner(self, account_id: int) -> str:
         """Return the address of the bridge that has the account; "" where none has."""
         ...
@@ -58,7 +70,17 @@ class Feed(Protocol):
         """Wake the lanes that wait because their number was away."""
         ...
 
-    async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
+    async def report(self, sessions: Mapping[int, Health]) -> None:
+        """Store the health of sessions for people to see."""
+        ...
+
+    async def compare_groups(self, account_id: int, groups: Sequence[WhatsAppGroup]) -> None:
+        """Store which groups were joined, left or changed since they were last synchronised."""
+        ...
+
+    async def uncertain_sends(
+        self, accounts: Sequence[int], oldest: timedelta, newest: timedelta
+    ) -> dict[int, list[UncertainSend]]:
         """Return the unconfirmed targets of accounts whose claims have an age between the two."""
         ...
 
@@ -66,9 +88,20 @@ class Feed(Protocol):
         """Settle targets as the journal says, where they are still unconfirmed since the same claim."""
         ...
 
+    async def compare(self, account_id: int, messages: Sequence[NotedMessage]) -> Compared:
+        """Mark what was begun, and is pending by a restored database, as unconfirmed."""
+        ...
+
     async def settled(self, messages: Sequence[str]) -> set[str]:
         """Return those of the messages that are no longer in doubt: an operator has decided, or the result is known."""
         ...
+
+
+class Compared(NamedTuple):
+    """What a restored database has of a journal's messages: those that it knows, and how many it thought unsent."""
+
+    known: set[str]
+    marked: int
 
 
 class Taken(Exception):
@@ -95,7 +128,8 @@ class Bridge:
         #: accounts whose session is stored here, and which were paired on another machine since
         self.moved: set[int] = set()
         self.news = asyncio.Event()
-        self.turn_pages_at = 0.0
+        self.changed = asyncio.Event()  # a session's condition
+        self.report_at = 0.0
 
     def folder_of(self, account_id: int) -> Path:
         return self.folder / str(account_id)
@@ -122,7 +156,8 @@ class Bridge:
         if len(self.sessions) >= self.most or not await self.shard.take(account_id):
             raise Taken(await self.shard.owner(account_id))
         folder = self.folder_of(account_id)
-        session = Session(account_id, self.library, folder, self.limits, self.news.set, self._use_journal)
+        calls = self.news.set, self.changed.set, self._use_journal
+        session = Session(account_id, self.library, folder, self.limits, *calls)
         try:
             # A session that is stored here may have been replaced by a pairing on another machine since.
             is_ours = not session.pairing.was_paired or await self._use_journal(session, replace=pairing)
@@ -139,37 +174,49 @@ class Bridge:
         await session.open()
 
     async def _use_journal(self, session: Session, replace: bool = True) -> bool:
-        journal = session.journal
+        journal, told = session.journal, session.journal.page_told()
+        if told and not session.restored and await self.shard.is_behind(session.account_id, journal.id(), told):
+            log.error(conditions.DATABASE_RESTORED, extra={"account": session.account_id})
+            journal.found_restored()
+            session.restored = True
         used = await self.shard.use_journal(session.account_id, journal.id(), journal.page(), replace)
-        if used is not None and used[1] > journal.page():
-            journal.go_on_at(used[1])
+        if used is not None:
+            if used[1] > journal.page():
+                journal.go_on_at(used[1])
+            journal.told(used[1])
         session.in_use_since = used[0] if used is not None else None
+        session.was_in_use = session.was_in_use or used is not None
         return used is not None
 
     def _note_moved(self, account_id: int) -> None:
         if account_id not in self.moved:
             self.moved.add(account_id)
-            log.warning("this number was paired on another machine since", extra={"account": account_id})
+            log.warning("this number was paired on, or moved to, another machine", extra={"account": account_id})
 
     # -- steps --------------------------------------------------------------------------------------------
 
     async def update_sessions(self) -> None:
         """Take free accounts whose sessions are stored here; leave those that are gone or unused."""
-        accounts = await self.shard.accounts()
+        accounts, moved = await self.shard.accounts(), await self.shard.moved_away()
         unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
-        for account_id in set(self.sessions) - accounts | unused:
+        # One that is being paired here comes back by an operator's decision.
+        left = {number for number, session in self.sessions.items() if number in moved and session.was_in_use}
+        for account_id in set(self.sessions) - accounts | unused | left:
             await self.leave(account_id)
-        for account_id in sorted(accounts - set(self.sessions)):
-            if is_stored(self.folder_of(account_id)):
-                await self._try(account_id)
+            if account_id in left:
+                self._note_moved(account_id)
+        at_once = asyncio.Semaphore(OPENED_AT_ONCE)
+        await asyncio.gather(*(self._try(one, at_once) for one in sorted(accounts - set(self.sessions) - moved)))
 
-    async def _try(self, account_id: int) -> None:
-        try:
-            await self.session(account_id)
-        except Taken:
-            pass
-        except Exception:
-            log.exception("a session was not opened", extra={"account": account_id})
+    async def _try(self, account_id: int, at_once: asyncio.Semaphore) -> None:
+        async with at_once:
+            try:
+                if is_stored(self.folder_of(account_id)):
+                    await self.session(account_id)
+            except Taken:
+                pass
+            except Exception:
+                log.exception("a session was not opened", extra={"account": account_id})
 
     async def watch(self) -> None:
         await asyncio.gather(*(session.watch() for session in list(self.sessions.values())), return_exceptions=True)
@@ -189,42 +236,66 @@ class Bridge:
                 groups = list(session.roster.groups.values())
                 await self.feed.store_groups(session.account_id, session.address, groups)
                 session.journal.note(GROUPS_STORED, "yes")
+            elif session.roster.groups is not None and session.roster.is_news:
+                await self.feed.compare_groups(session.account_id, list(session.roster.groups.values()))
+            session.roster.is_news = False
         except Exception:  # the database is away: all events are on disk and come again
             log.exception("events were not stored; tried again", extra={"account": session.account_id})
             return False
         return True
 
     async def wake(self) -> None:
+        """Wake the lanes of numbers that are back, and report the health of all where one has changed, and now and
+        then."""
+        changed = self.changed.is_set()
+        self.changed.clear()
         if back := [number for number, session in self.sessions.items() if session.is_back()]:
             await self.feed.wake(back)
+        if self.sessions and (changed or time.monotonic() >= self.report_at):
+            self.report_at = time.monotonic() + self.limits.report
+            await self.feed.report({number: session.health() for number, session in self.sessions.items()})
 
-    # -- doubts -------------------------------------------------------------------------------------------
+    # -- uncertain sends -------------------------------------------------------------------------------------------
 
     async def review(self) -> None:
-        """End the doubts that the journals end, and have journals forget what was decided elsewhere."""
-        sessions = {number: one for number, one in self.sessions.items() if one.in_use_since is not None}
+        """Settle the uncertain sends that the journals settle, and have journals forget what was decided elsewhere."""
+        in_use = {number: one for number, one in self.sessions.items() if one.in_use_since is not None}
+        if in_use:
+            await self._turn_pages(list(in_use.values()))
+        sessions = {number: one for number, one in in_use.items() if not one.restored}
         if not sessions:
             return
-        await self._turn_pages(list(sessions.values()))
         newest = timedelta(seconds=self.limits.review_after)
-        doubts = await self.feed.doubts(list(sessions), OLDEST, newest)
-        for account_id, open_doubts in doubts.items():
+        uncertain_sends = await self.feed.uncertain_sends(list(sessions), OLDEST, newest)
+        for account_id, open_uncertain in uncertain_sends.items():
             session = sessions[account_id]
             if session.closed or session.in_use_since is None:
                 continue
-            judged = judge(open_doubts, session.journal, session.in_use_since, session.sender.at_hand, utc_now())
+            judged = judge(open_uncertain, session.journal, session.in_use_since, session.sender.at_hand, utc_now())
             if judged:
                 await self.feed.settle(account_id, judged)
         await self._decide(list(sessions.values()))
 
     async def _turn_pages(self, sessions: Sequence[Session]) -> None:
-        if time.monotonic() < self.turn_pages_at:
-            return
-        self.turn_pages_at = time.monotonic() + TURN_PAGE_AFTER
-        for session in sessions:
+        """Turn the pages that are due, those that have waited longest first. Each waits for the disk, and so does the
+        event loop: with hundreds of numbers they take turns."""
+        now = time.monotonic()
+        due = sorted((one for one in sessions if one.turn_page_at <= now), key=lambda one: one.turn_page_at)
+        share = 1 + int(len(sessions) * self.limits.review / TURN_PAGE_AFTER)
+        for session in due[:share]:
             if not session.closed:
+                session.turn_page_at = now + TURN_PAGE_AFTER
                 session.journal.turn_page()
                 await self._use_journal(session, replace=False)
+
+    async def compare_with_journal(self, session: Session) -> Compared:
+        """Go on after the database was restored: have it marked as in doubt what the journal knows and it does not, so
+        that the journal ends these uncertain_sends, and forget messages that it does not have at all."""
+        compared = await self.feed.compare(session.account_id, session.journal.messages())
+        session.journal.begin_anew(compared.known)
+        session.restored = False
+        session.settle_receipts()
+        return compared
 
     async def _decide(self, sessions: Sequence[Session]) -> None:
         before = time.time() - self.limits.review_after
@@ -279,14 +350,16 @@ class Bridge:
                 await self.wake()
             except Exception:  # the database is away, and so are the lanes
                 log.exception("lanes were not woken; tried again")
-            await asyncio.sleep(self.limits.watch / 2)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.watch / 2):
+                    await self.changed.wait()
 
     async def _review_loop(self) -> None:
         while True:
             try:
                 await self.review()
             except Exception:  # the database is away, or a journal: what is in doubt stays so
-                log.exception("doubts were not reviewed; tried again")
+                log.exception("uncertain sends were not reviewed; tried again")
             await asyncio.sleep(self.limits.review)
 
     async def _deliver_loop(self) -> None:

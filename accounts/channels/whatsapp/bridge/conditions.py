@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
-from accounts.channels.events import EventKind, ProviderEvent, SessionState
 from accounts.channels.paired import ENDINGS
+from accounts.channels.provider_events import EventKind, ProviderEvent, SessionState
 
 
 class State(enum.StrEnum):
@@ -51,7 +51,12 @@ NOT_STORED = (
     "bridge there; otherwise press “Pair” and scan the code with the phone."
 )
 ENDED_BY_WHATSAPP = "WhatsApp ended this session: pair the number again."
+PAIR_AFTER_BAN = "Wait until WhatsApp works on the phone again, then pair the number again and reactivate the account."
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
+DATABASE_RESTORED = (
+    "The database was restored from a backup: it does not know what this number has sent since. Nothing is sent until "
+    "you press “Compare with the journal” on the pairing page, or run `manage.py account restored`."
+)
 CLOSING = "the session is being closed"
 
 BANNED_FOR = {
@@ -114,7 +119,8 @@ def after_log_out(reason: int, on_connect: bool, now: datetime) -> Condition:
     """Return the condition after a log-out. Without a reason, the device was removed on the phone."""
     ending = ENDINGS.get(CODE_OF_REASON.get(reason, 401), ENDINGS[401])
     if ending.state is SessionState.BANNED:
-        return Condition(State.UNPAIRED, now, ending.words, locked_out=True)
+        advice = "" if "pair the number" in ending.words else f" {PAIR_AFTER_BAN}"
+        return Condition(State.UNPAIRED, now, ending.words + advice, locked_out=True)
     return Condition(State.UNPAIRED, now, ENDED_BY_WHATSAPP if on_connect else ending.words)
 
 

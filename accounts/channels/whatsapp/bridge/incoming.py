@@ -12,14 +12,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import NotSent, Sent
-from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.paired import HIDDEN, PEOPLE, Jid, jid_of
+from accounts.channels.provider_events import EventKind, ProviderEvent, as_edit
 from accounts.channels.whatsapp.bridge.journal import Receipt, SentMessage
 
 if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
 
 
+#: Servers of status posts and channels.
+NOT_CHATS = ("broadcast", "newsletter")
 #: Prefix of ids that whatsmeow gives; a phone's ids have another form.
 OUR_IDS = "3EB0"
 
@@ -33,8 +35,7 @@ class Incoming:
     async def message(self, client: Any, event: Any) -> None:
         source = event.Info.MessageSource
         if source.IsFromMe:
-            chat = str(plain(source.Chat))
-            self.session.journal.written_elsewhere(event.Info.ID, chat, time.time())
+            await self._written_elsewhere(client, event)
             return
         sender = await self._by_number(client, visible_sender(source))
         # The number that this account wrote to, which may be spelled differently from the id.
@@ -42,6 +43,18 @@ class Incoming:
         reply = reply_event(event, jid_of(written_to) if written_to else sender)
         if reply is not None:
             self.session.report(reply)
+
+    async def _written_elsewhere(self, client: Any, event: Any) -> None:
+        """Report a message that a person wrote on the phone, without its words: WhatsApp counts it like one of ours."""
+        chat = plain(event.Info.MessageSource.Chat)
+        self.session.journal.written_elsewhere(event.Info.ID, str(chat), time.time())
+        if chat.server in NOT_CHATS or text_of(event.Message) is None:
+            return
+        chat = await self._by_number(client, chat)
+        written = ProviderEvent(
+            key=f"written:{event.Info.ID}", kind=EventKind.WRITTEN, at=from_milliseconds(event.Info.Timestamp)
+        )
+        self.session.report(in_chat(written, chat) if chat.server != HIDDEN else written)
 
     async def _by_number(self, client: Any, person: Jid) -> Jid:
         """Return the person behind a hidden id by number, where the client knows it; else the id itself."""
@@ -69,7 +82,7 @@ class Incoming:
         for provider_id in event.MessageIDs:
             receipt = Receipt(provider_id, kind, str(named_as), str(chat), event.Timestamp)
             message_id = journal.message_id_of(provider_id)
-            if message_id and not hidden:
+            if message_id and not hidden and not self.session.restored:
                 self._confirm(receipt, message_id)
             elif message_id or (message_id is None and provider_id.startswith(OUR_IDS)):
                 wait.append(receipt)
@@ -95,9 +108,12 @@ class Incoming:
 
         A receipt with a known id belongs to that message and to no other. The id of a message under way becomes known
         with its acknowledgement, and the receipt may be faster: while one is under way, unknown ids wait. An id that is
-        still unknown afterwards may be that of an earlier send without an answer.
+        still unknown afterwards may be that of an earlier send without an answer. After the database was restored all
+        wait until it was compared with the journal: its targets may have other messages' numbers.
         """
         journal = self.session.journal
+        if self.session.restored:
+            return
         receipts = journal.held()
         unknown = {(one.chat, one.provider_id) for one in receipts if journal.message_id_of(one.provider_id) is None}
         ids_in = Counter(chat for chat, _ in unknown)
@@ -108,21 +124,25 @@ class Incoming:
             elif message_id is None and self.session.sender.in_flight:
                 continue
             # Two unknown ids in one chat cannot be told apart.
-            elif message_id is None and ids_in[receipt.chat] == 1 and (doubt := self._doubted(receipt)) is not None:
-                self._confirm(receipt, doubt[1], ended=doubt[0])
+            elif (
+                message_id is None
+                and ids_in[receipt.chat] == 1
+                and (uncertain := self._uncertain_for(receipt)) is not None
+            ):
+                self._confirm(receipt, uncertain[1], ended=uncertain[0])
             elif message_id is None:
                 journal.drop_unknown(receipt, time.time())
             else:
                 journal.drop_receipt(receipt)
 
-    def _doubted(self, receipt: Receipt) -> tuple[int, str] | None:
+    def _uncertain_for(self, receipt: Receipt) -> tuple[int, str] | None:
         """Return the send without an answer that a receipt with an unknown id is about.
 
         A read receipt says too little: the message may have arrived before.
         """
         if receipt.kind is not EventKind.DELIVERED:
             return None
-        return self.session.journal.doubt_in((receipt.chat, receipt.named_as), receipt.at)
+        return self.session.journal.uncertain_in((receipt.chat, receipt.named_as), receipt.at)
 
     def _confirm(self, receipt: Receipt, message_id: str, ended: int | None = None) -> None:
         """Report the receipt of a message, unless it was reported: a group's members each send one."""
@@ -180,10 +200,12 @@ def quoted(content: Any) -> str:
 
 def reply_event(event: Any, sender: Jid) -> ProviderEvent | None:
     """Return the event of a person's message; `sender` has a number where WhatsApp gives one."""
-    source, text = event.Info.MessageSource, text_of(event.Message)
-    if text is None or source.IsFromMe or source.Chat.Server in ("broadcast", "newsletter"):
+    # whatsmeow takes the envelope of an edit off; an empty one has no text.
+    source, edited = event.Info.MessageSource, text_of(event.Message.protocolMessage.editedMessage)
+    text = edited or text_of(event.Message)
+    if text is None or source.IsFromMe or source.Chat.Server in NOT_CHATS:
         return None
-    return ProviderEvent(
+    reply = ProviderEvent(
         # The same message comes twice with the same id: stored once.
         key=f"message:{event.Info.ID}",
         kind=EventKind.REPLY,
@@ -194,6 +216,7 @@ def reply_event(event: Any, sender: Jid) -> ProviderEvent | None:
         text=text,
         detail={"seen_as": event.Info.Pushname} if event.Info.Pushname else {},
     )
+    return as_edit(reply, edited) if edited else reply
 
 
 def visible_sender(source: Any) -> Jid:

@@ -13,21 +13,21 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.http import as_moment
+from accounts.channels.provider_events import EventKind, ProviderEvent
 
 #: WhatsApp keeps a message for 30 days for a phone that is away, so its receipt may come as late. While it may, its id
 #: must be known, and a send without an answer must be counted: or its receipt would be taken for that of another one.
 KEEP_SECONDS = 35 * 86_400
 #: A receipt settles a send without an answer that is not older than this.
-DOUBT_SECONDS = 3 * 86_400
+UNCERTAIN_SECONDS = 3 * 86_400
 #: Receipts have whole seconds, and the two clocks differ a little.
 CLOCKS_DIFFER = 5
 #: Numbers change hands, and personal data is kept no longer than needed.
@@ -63,7 +63,7 @@ recipient IN (SELECT recipient FROM tries WHERE recipient IN (:one, :other) OR c
 NAMED = "(message_id = :name OR message_id GLOB :name || '-*')"
 
 # `doubts`, the predecessor of `tries`, had one row per message, even for one that was tried twice.
-TAKE_OVER_DOUBTS = """
+TAKE_OVER_OLD_TRIES = """
 BEGIN;
 INSERT INTO tries (message_id, recipient, chat, began) SELECT message_id, chat, chat, began FROM doubts;
 DROP TABLE doubts;
@@ -78,6 +78,14 @@ class SentMessage:
     provider_id: str
     message_id: str
     chat: str
+
+
+class NotedMessage(NamedTuple):
+    """One of our messages, by our id; `sent`: WhatsApp has acknowledged it."""
+
+    message_id: str
+    at: float
+    sent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ class Journal:
         if "decided" not in {row[1] for row in self.db.execute("PRAGMA table_info(tries)")}:
             self.db.execute("ALTER TABLE tries ADD COLUMN decided INTEGER NOT NULL DEFAULT 0")
         if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():
-            self.db.executescript(TAKE_OVER_DOUBTS)
+            self.db.executescript(TAKE_OVER_OLD_TRIES)
 
     def close(self) -> None:
         self.db.close()
@@ -149,6 +157,39 @@ class Journal:
         """Count on from the page that the database names: this is a copy, and the original must not pass for newer."""
         with self._durably():
             self.note(PAGE, str(page))
+
+    def told(self, page: int) -> None:
+        """Note a page that the database has stored: if it knows only an earlier one later, it was restored."""
+        if page != self.page_told():
+            self.note(TOLD, str(page))
+
+    def page_told(self) -> int:
+        return int(self.fact(TOLD) or 0)
+
+    def found_restored(self) -> None:
+        """Note that the database was restored from a backup. It does not know what was sent since, and may give the
+        numbers of these messages to others."""
+        with self._durably():
+            self.note(RESTORED, "yes")
+
+    def messages(self) -> list[NotedMessage]:
+        """Return all our messages that were begun, answered or not, oldest first."""
+        rows = self.db.execute(
+            "SELECT message_id, at, 1 FROM sent WHERE message_id <> '' UNION ALL"
+            " SELECT message_id, began, 0 FROM tries WHERE message_id <> '' ORDER BY 2"
+        )
+        return [NotedMessage(str(row[0]), float(row[1]), bool(row[2])) for row in rows.fetchall()]
+
+    def begin_anew(self, known: Collection[str]) -> None:
+        """Go on with a restored database, which knows these messages: the others belong to no
+        target any more, and their numbers may be given again. The database's epochs have gone back as well."""
+        gone = [(one.message_id,) for one in self.messages() if one.message_id not in known]
+        with self._durably(), self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self.db.executemany("UPDATE sent SET message_id = '' WHERE message_id = ?", gone)
+            # Their receipts may still come, and must not be taken for those of later messages.
+            self.db.executemany("UPDATE tries SET message_id = '', decided = 1 WHERE message_id = ?", gone)
+            self.db.execute("DELETE FROM facts WHERE name IN (?, ?)", (RESTORED, LOWEST_EPOCH))
 
     def epoch(self) -> int:
         """Return the lowest epoch of the account's lane whose orders are carried out."""
@@ -210,7 +251,7 @@ class Journal:
         row = self.db.execute("SELECT message_id FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return str(row[0]) if row else None
 
-    def doubt_in(self, names: tuple[str, str], at: float) -> tuple[int, str] | None:
+    def uncertain_in(self, names: tuple[str, str], at: float) -> tuple[int, str] | None:
         """Return the only try without an answer in a chat, which has two names: its number and its message.
 
         None where there are several, since their ids cannot be told apart, and where it cannot be meant by something
@@ -223,7 +264,7 @@ class Journal:
         if len(rows) != 1:
             return None
         number, message_id, began, decided = rows[0]
-        fits = began <= at + CLOCKS_DIFFER and began >= at - DOUBT_SECONDS
+        fits = began <= at + CLOCKS_DIFFER and began >= at - UNCERTAIN_SECONDS
         return (number, message_id) if fits and not decided else None
 
     def open_tries(self, before: float) -> list[tuple[int, str]]:
@@ -391,7 +432,11 @@ LAST_REPORT = "told"
 JOURNAL_ID = "id"
 LOWEST_EPOCH = "epoch"
 PAGE = "page"
+TOLD = "page told"
+RESTORED = "database restored"
 GROUPS_STORED = "groups listed"
+ROSTER = "roster"
+PAIRED_AT = "paired at"
 
 
 def is_paired(folder: Path, journal: Journal) -> bool:

@@ -7,6 +7,7 @@ not.
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,11 @@ class Library:
 
 def installed() -> bool:
     return importlib.util.find_spec("neonize") is not None
+
+
+def version() -> str:
+    """Return the version of neonize, or "" where it is not installed."""
+    return importlib.metadata.version("neonize") if installed() else ""
 
 
 def neonize() -> Library:
@@ -95,6 +101,10 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, stand_ins.Shape) and value is not stand_ins.Shape
 
 
+#: Characters: fast enough that a long text takes no longer than `Limits.longest_typing`.
+TYPED_PER_SECOND = 60
+
+
 # -- time limits ------------------------------------------------------------------------------------------
 
 
@@ -110,6 +120,9 @@ class Limits:
     #: Of that, the wait behind a message that WhatsApp has not answered yet.
     turn: float = 5.0
     question: float = 8.0
+    #: “typing…” before a text. Longer would hold up the account's other messages: one goes out after the other.
+    shortest_typing: float = 0.5
+    longest_typing: float = 2.0
     #: neonize has no limit for an upload. Files get this, and their size at a slow line's speed.
     upload: float = 30.0
     upload_bytes_per_second: float = 256_000.0
@@ -140,10 +153,16 @@ class Limits:
     #: between two looks at messages in doubt, and the age from which they are judged: no order is on its way by then
     review: float = 5.0
     review_after: float = 30.0
+    #: between two reports of the sessions' health; a changed one is reported at once
+    report: float = 15.0
     #: between two clean-ups of the journal
     forget: float = 3600.0
     watch: float = 1.0
     stop: float = 5.0
+
+    def typing(self, text: str) -> float:
+        """Return the seconds for which “typing…” is shown before a text."""
+        return min(self.longest_typing, self.shortest_typing + len(text) / TYPED_PER_SECOND)
 
     def upload_limit(self, size: int) -> float:
         return self.upload + size / self.upload_bytes_per_second

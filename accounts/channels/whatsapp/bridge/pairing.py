@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from accounts.channels.paired import PEOPLE
 from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
-from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, PAIRED_AS, SESSION_FILE, is_paired
+from accounts.channels.whatsapp.bridge.journal import (
+    GROUPS_STORED,
+    PAIRED_AS,
+    PAIRED_AT,
+    ROSTER,
+    SESSION_FILE,
+    is_paired,
+)
 from accounts.channels.whatsapp.bridge.roster import Roster
 
 if TYPE_CHECKING:
@@ -101,6 +108,7 @@ class Pairing:
         else:
             # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
             self.note_paired(event.ID)
+            self.session.journal.note(PAIRED_AT, utc_now().isoformat())
             self.session.condition = Condition(State.CONNECTING, utc_now(), "Paired; connecting …")
             self.session.expect_login()
 
@@ -136,7 +144,8 @@ class Pairing:
     def unpaired(self) -> None:
         session = self.session
         session.journal.note(PAIRED_AS, "")
-        session.journal.note(GROUPS_STORED, "")
+        for fact in (GROUPS_STORED, ROSTER, PAIRED_AT):
+            session.journal.note(fact, "")
         session.roster = Roster(session.limits)  # the next number has groups of its own
         self.requested, self.code = False, None
         session.me, session.retry_at = None, None

@@ -25,7 +25,7 @@ TURN_PAGE_AFTER = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class UncertainSend:
     """An unconfirmed target. Names of messages are their ids without the hash, which changes with the site's key."""
 
     target_id: int
@@ -41,39 +41,43 @@ class Doubt:
 
 
 class Judged(NamedTuple):
-    """A doubt that has ended. `provider_id` is WhatsApp's id of the message; empty: it never left."""
+    """An uncertain send that is settled. `provider_id` is WhatsApp's id of the message; empty: it never left."""
 
-    doubt: Doubt
+    uncertain: UncertainSend
     provider_id: str
 
 
 def judge(
-    doubts: Collection[Doubt], journal: Journal, in_use_since: datetime, at_hand: Collection[str], now: datetime
+    uncertain_sends: Collection[UncertainSend],
+    journal: Journal,
+    in_use_since: datetime,
+    at_hand: Collection[str],
+    now: datetime,
 ) -> list[Judged]:
-    """Return the doubts that the journal ends.
+    """Return the uncertain sends that the journal settles.
 
     Orders of earlier holders of the lane are refused from now on: one of them may be on its way to this bridge, from a
     driver that was stopped. `at_hand`: ids of messages that this bridge is working on.
     """
-    if doubts:
-        journal.fence(max(doubt.lane_epoch for doubt in doubts))
+    if uncertain_sends:
+        journal.fence(max(uncertain.lane_epoch for uncertain in uncertain_sends))
     judged = []
-    for doubt in doubts:
-        if any(_is(message_id, doubt.name) for message_id in at_hand):
+    for uncertain in uncertain_sends:
+        if any(_is(message_id, uncertain.name) for message_id in at_hand):
             continue
-        if provider_id := journal.provider_id_of(doubt.name):
-            judged.append(Judged(doubt, provider_id))
-        elif not journal.has_begun(doubt.name) and proves(doubt, journal, in_use_since, now):
-            judged.append(Judged(doubt, ""))
+        if provider_id := journal.provider_id_of(uncertain.name):
+            judged.append(Judged(uncertain, provider_id))
+        elif not journal.has_begun(uncertain.name) and proves(uncertain, journal, in_use_since, now):
+            judged.append(Judged(uncertain, ""))
     return judged
 
 
-def proves(doubt: Doubt, journal: Journal, in_use_since: datetime, now: datetime) -> bool:
+def proves(uncertain: UncertainSend, journal: Journal, in_use_since: datetime, now: datetime) -> bool:
     """Return whether a message that is not in the journal never left: it would have been noted there, and would still
     be."""
-    was_in_use = in_use_since + CLOCK_MARGIN <= doubt.claimed_at
-    is_kept = doubt.claimed_at > now - OLDEST
-    return was_in_use and is_kept and (not doubt.witness or journal.has_begun(doubt.witness))
+    was_in_use = in_use_since + CLOCK_MARGIN <= uncertain.claimed_at
+    is_kept = uncertain.claimed_at > now - OLDEST
+    return was_in_use and is_kept and (not uncertain.witness or journal.has_begun(uncertain.witness))
 
 
 def _is(message_id: str, name: str) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.incoming import plain
+from accounts.channels.whatsapp.bridge.journal import ROSTER
 from accounts.channels.whatsapp.bridge.library import Limits
 
 if TYPE_CHECKING:
@@ -31,15 +35,20 @@ class WhatsAppGroup:
 
 
 class Roster:
-    """The last answer of `get_joined_groups`. Without one nothing is refused, and WhatsApp itself decides.
+    """The last answer of `get_joined_groups`, also one that an earlier bridge got: the first message after a restart
+    does not wait for the list. Without one nothing is refused, and WhatsApp itself decides.
 
     Listing all groups is expensive, and WhatsApp refuses numbers that ask too often. So the time of the last question
     counts, answered or not, and after a failed one the next waits longer each time.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, stored: str = "") -> None:
         self.limits = limits
         self.groups: dict[str, WhatsAppGroup] | None = None
+        if stored:
+            self.groups = {row[0]: WhatsAppGroup(*row) for row in json.loads(stored)}
+        #: whether it was read since it was last compared with what Crier has stored
+        self.is_news = False
         self.asked_at = float("-inf")
         self.failures = 0
         self.failed: NotSent | None = None
@@ -53,6 +62,11 @@ class Roster:
     def read(self, answer: Any, me: Any) -> None:
         self.failures, self.failed = 0, None
         self.groups = {group.jid: group for group in (group_of(info, me) for info in answer)}
+        self.is_news = True
+
+    def stored(self) -> str:
+        """Return the list as text, for the constructor."""
+        return json.dumps([astuple(group) for group in (self.groups or {}).values()])
 
     def refused(self, why: NotSent) -> NotSent:
         self.failures, self.failed = self.failures + 1, why
@@ -143,5 +157,7 @@ class Listing:
             return roster.refused(NotSent(Kind.UNAVAILABLE, words, conditions.RETRY_WHEN_OFFLINE))
         except self.session.library.error as error:
             return roster.refused(conditions.question_failed(str(error)))
+        with suppress(sqlite3.Error):  # the next bridge asks WhatsApp then
+            self.session.journal.note(ROSTER, roster.stored())
         self.session.on_news()
         return None

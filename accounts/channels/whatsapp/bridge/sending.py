@@ -154,8 +154,8 @@ class Sender:
         if isinstance(chat, NotSent):
             return chat
         message = messages.build(self.session.library, order)
-        if order.typing:
-            await self._show_typing(chat)
+        if order.typing and order.text:
+            await self._show_typing(chat, order.text)
         return chat, message
 
     async def _hand_over(self, attempt: Attempt, chat: Jid, message: Any) -> Outcome:
@@ -230,7 +230,8 @@ class Sender:
         except self.session.library.error as error:
             return conditions.question_failed(str(error))
 
-    async def _show_typing(self, chat: Jid) -> None:
+    async def _show_typing(self, chat: Jid, text: str) -> None:
+        """Show “typing…” for as long as the text deserves; a refusal of that changes nothing."""
         types = self.session.library.types
         await self._question(
             self.session.client.send_chat_presence(
@@ -239,3 +240,4 @@ class Sender:
                 types.ChatPresenceMedia.CHAT_PRESENCE_MEDIA_TEXT,
             )
         )
+        await asyncio.sleep(self.session.limits.typing(text))

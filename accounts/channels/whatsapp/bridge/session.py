@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accounts.channels.base import Kind, NotSent
-from accounts.channels.events import ProviderEvent
 from accounts.channels.paired import Jid
+from accounts.channels.provider_events import ProviderEvent
 from accounts.channels.whatsapp.bridge import conditions, incoming
 from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
 from accounts.channels.whatsapp.bridge.incoming import Incoming
@@ -28,6 +28,9 @@ from accounts.channels.whatsapp.bridge.journal import (
     JOURNAL_FILE,
     LAST_REPORT,
     PAIRED_AS,
+    PAIRED_AT,
+    RESTORED,
+    ROSTER,
     SESSION_FILE,
     Journal,
     is_paired,
@@ -45,6 +48,15 @@ log = logging.getLogger("crier.bridge")
 STOPPED_CLIENTS: deque[Any] = deque(maxlen=1_000)
 
 
+class Health(NamedTuple):
+    """A session as its account's page shows it; `journal` is the id of its journal."""
+
+    journal: str
+    state: State
+    since: datetime
+    paired_at: datetime | None
+
+
 class Session:
     def __init__(
         self,
@@ -53,6 +65,7 @@ class Session:
         folder: Path,
         limits: Limits,
         on_news: Callable[[], object],
+        on_change: Callable[[], object],
         use_journal: Callable[[Session], Awaitable[bool]],
     ) -> None:
         self.account_id = account_id
@@ -60,11 +73,16 @@ class Session:
         self.folder = folder
         self.limits = limits
         self.on_news = on_news  # called when there is something new to deliver
+        self.on_change = on_change  # called when its condition has changed: a lane may wait for it
         #: makes this session's journal the account's, and sets since when it is; False: another machine's is
         self.use_journal = use_journal
         self.in_use_since: datetime | None = None
+        self.was_in_use = False
+        self.turn_page_at = 0.0  # monotonic
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.journal = Journal(folder / JOURNAL_FILE)
+        #: The database was restored from a backup, and not compared with the journal since.
+        self.restored = bool(self.journal.fact(RESTORED))
         self.forget_at = time.monotonic()
         self.pairing = Pairing(self)
         paired = self.pairing.was_paired
@@ -72,7 +90,7 @@ class Session:
         self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, utc_now(), detail)
         self.client: Any = None
         self.me: Any = None
-        self.roster = Roster(limits)
+        self.roster = Roster(limits, self.journal.fact(ROSTER))
         self.listing = Listing(self)
         self.sender = Sender(self)
         self.uploads = Uploads(self)
@@ -97,7 +115,18 @@ class Session:
         jid = self.journal.fact(PAIRED_AS)
         return Jid(*jid.split("@", 1)).address if jid else ""
 
+    def health(self) -> Health:
+        paired_at = self.journal.fact(PAIRED_AT)
+        return Health(
+            self.journal.id(),
+            self.condition.state,
+            self.condition.since,
+            datetime.fromisoformat(paired_at) if paired_at else None,
+        )
+
     def refusal(self) -> NotSent | None:
+        if self.restored:
+            return NotSent(Kind.UNAVAILABLE, conditions.DATABASE_RESTORED, conditions.RETRY_WHEN_OFFLINE)
         if (refusal := conditions.refusal(self.condition)) is not None:
             return refusal
         if self.client is None:  # the condition follows when it has stopped
@@ -314,6 +343,7 @@ class Session:
         if condition.state is State.CONNECTED and self.condition.state is not State.CONNECTED:
             self.connected_at = time.monotonic()
         self.condition = condition
+        self.on_change()
         self._report_condition()
 
     def _report_condition(self) -> None:

@@ -54,16 +54,17 @@ AudioMessage = shape("AudioMessage", **_FILE)
 DocumentMessage = shape("DocumentMessage", caption="", fileName="", title="", **_FILE)
 StickerMessage = shape("StickerMessage", **_FILE)
 ExtendedTextMessage = shape("ExtendedTextMessage", text="", contextInfo=ContextInfo)
-Content = shape(
-    "Message",
-    conversation="",
-    extendedTextMessage=ExtendedTextMessage,
-    imageMessage=ImageMessage,
-    videoMessage=VideoMessage,
-    audioMessage=AudioMessage,
-    documentMessage=DocumentMessage,
-    stickerMessage=StickerMessage,
-)
+CONTENTS = {
+    "conversation": "",
+    "extendedTextMessage": ExtendedTextMessage,
+    "imageMessage": ImageMessage,
+    "videoMessage": VideoMessage,
+    "audioMessage": AudioMessage,
+    "documentMessage": DocumentMessage,
+    "stickerMessage": StickerMessage,
+}
+ProtocolMessage = shape("ProtocolMessage", editedMessage=shape("Message", **CONTENTS))
+Content = shape("Message", **CONTENTS, protocolMessage=ProtocolMessage)
 
 UploadResponse = shape(
     "UploadResponse", url="", DirectPath="", Handle="", MediaKey=b"", FileEncSHA256=b"", FileSHA256=b"", FileLength=0

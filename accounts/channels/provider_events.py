@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +30,8 @@ class EventKind(enum.StrEnum):
     UNSUBSCRIBE = "unsubscribe"
     # An absence note or another mail that a program wrote (`detail["what"]`, `detail["away_until"]`).
     AUTOMATIC = "automatic"
+    # A person wrote a message with the account on its phone or another of its devices.
+    WRITTEN = "written"
     # The account itself: paired, logged out, banned, disconnected.
     SESSION = "session"
 
@@ -65,8 +67,19 @@ class ProviderEvent:
     text: str = ""
     #: Plain values for the kinds that need more: `state` and `until` of a session, `kind` (accounts.channels.base.Kind)
     #: of a bounce, its `retry_after` in seconds and `certain` where nothing had gone out, `seen_as` a name, `by_device`
-    #: of a receipt: a linked device of the account, such as a gateway, wrote the message, not a person on the phone.
+    #: of a receipt: a linked device of the account, such as a gateway, wrote the message, not a person on the phone;
+    #: `edited` of a reply: an earlier message was changed to this text.
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def as_edit(reply: ProviderEvent, text: str) -> ProviderEvent | None:
+    """Return the event of a message that its writer changed to this text; None where nothing is left of it. It is no
+    second reply, but what it says now may be an opt-out."""
+    if not text:
+        return None
+    # Gateways repeat an edit under other ids; a message may be edited more than once.
+    key = f"edit:{reply.key}:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return replace(reply, key=key, text=text, detail={**reply.detail, "edited": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,10 @@ class Webhook(abc.ABC):
         where it is authentic for them.
         """
         return set()
+
+    def learned(self, request: HookRequest, account: AccountConfig) -> dict[str, str]:
+        """Return settings that the account lacks and an authentic request tells. Raises Unreadable."""
+        return {}
 
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
         """Return the answer to a GET by which a provider asks whether the address is ours; None refuses it."""
