@@ -75,6 +75,11 @@ def lock_in_order(table: str, key: str, keys: str) -> str:
     return f"SELECT 1 FROM {table} WHERE {key} = ANY({keys}) ORDER BY {key} FOR NO KEY UPDATE"
 
 
+#: Before runs change, and before their targets do: runs are locked first, by their ids. Their counters are exact from
+#: then on (migration 0016): the end and the pause of a run rely on it.
+LOCK_RUNS = "SELECT fanout_lock_runs(%(runs)s::bigint[])"
+
+
 def conninfo(settings: dict[str, Any]) -> str:
     """Return Django's database settings as libpq's connection string, for a session besides Django's."""
     options = {k: v for k, v in settings.get("OPTIONS", {}).items() if isinstance(v, (str, int)) and k != "pool"}

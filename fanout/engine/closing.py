@@ -6,6 +6,7 @@ The transitions are those of `fanout.runs.transitions` and `fanout.lanes.status`
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -14,8 +15,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from fanout.database import Returned, Steps, carry_out_with
-from fanout.engine.commit import plain
+from fanout.database import LOCK_RUNS, Returned, Steps, carry_out_with
+from fanout.engine.commit import locked_rows, plain
 from fanout.engine.connection import may_work_later
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.loading import RUNS
@@ -25,6 +26,8 @@ from fanout.models.run import PauseReason
 from fanout.rules.gates import Close
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
+
+LOCKED_RUNS = locked_rows("run", "fanout_run", "id", "%(runs)s::bigint[]")
 
 
 async def carry_out(ledger: Ledger, steps: Steps[Returned]) -> Returned:
@@ -41,17 +44,35 @@ class Change(NamedTuple):
     steps: Callable[[], Steps[Any]]
 
 
+#: seconds between tries at a run that another session has locked. They pass here, not on the connection that all lanes
+#: of the driver share.
+TRIES = (0.05, 0.2, 0.5, 1.0)
+
+
 async def change(ledger: Ledger, run_id: int, steps: Callable[[], Steps[Any]]) -> None:
     """Carry out a transition of one run, in one commit with those of other lanes: a thousand runs may end in the same
-    second."""
-    await ledger.gathered(_change_all, Change(run_id, steps))
-
-
-async def _change_all(ledger: Ledger, changes: list[Change]) -> list[None]:
+    second. Raises LockNotAvailable if another session keeps the run locked."""
+    for pause in TRIES:
+        if await ledger.gathered(_change_all, Change(run_id, steps)):
+            return
+        await asyncio.sleep(pause)
+    if run_id in (await ledger.locked()).runs:
+        raise psycopg.errors.LockNotAvailable(f"run {run_id} is locked by another session")
+    # Drivers that share a run lock it for moments, again and again: whoever waits has its turn.
     async with ledger.together() as write:
-        if len(changes) > 1:
-            await write([(transitions.LOCK, {"runs": [one.run_id for one in changes]})])
-        return await carry_out_with(write, [one.steps() for one in changes])
+        await write([(LOCK_RUNS, {"runs": [run_id]})])
+        await carry_out_with(write, [steps()])
+
+
+async def _change_all(ledger: Ledger, changes: list[Change]) -> list[bool]:
+    """Carry out the changes of runs that are not locked. Returns for each whether it was carried out."""
+    async with ledger.together() as write:
+        (rows,) = await write([(LOCKED_RUNS, {"runs": [one.run_id for one in changes]})])
+        locked = {int(row["key"]) for row in rows}
+        free = [one for one in changes if one.run_id not in locked]
+        await write([(LOCK_RUNS, {"runs": [one.run_id for one in free]})])
+        await carry_out_with(write, [one.steps() for one in free])
+    return [one.run_id not in locked for one in changes]
 
 
 # --- runs -------------------------------------------------------------------------------------------------
@@ -64,7 +85,7 @@ async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> N
 
 def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
     runs = yield RUNS, {"accounts": [account_id]}
-    yield transitions.LOCK, {"runs": [run["id"] for run in runs]}
+    yield LOCK_RUNS, {"runs": [run["id"] for run in runs]}
     for run in runs:
         if not (yield from transitions.step_aside(run["id"], account_id, f"account {account_id}", gate.why, now)):
             yield from transitions.pause(run["id"], gate, {}, now)
@@ -78,10 +99,11 @@ async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
 def _rejudge(run_id: int, now: datetime) -> Steps[None]:
     yield from transitions.rejudge(run_id, now)
     yield from transitions.name_lanes(run_id, now)
+    yield from transitions.wake_again(run_id, now)
 
 
-async def describe_again(ledger: Ledger, run_id: int) -> None:
-    await change(ledger, run_id, partial(transitions.describe_again, run_id))
+async def describe_again(ledger: Ledger, run_id: int, now: datetime) -> None:
+    await change(ledger, run_id, partial(transitions.describe_again, run_id, now))
 
 
 # --- accounts ---------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from fanout.database import lock_in_order
+from fanout.engine.counters import HOT_RUNS
 from fanout.lanes.chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT, hold_row
-from fanout.lanes.wake import HOLD_LANES
+from fanout.lanes.lane_rows import HOLD_LANES
 from fanout.models.run import in_sql
 from fanout.rules.new_chat_limits import NewChatHold
 from fanout.rules.pace import PaceState
@@ -24,6 +25,8 @@ from fanout.runs.follow_ups import COUNTED, LOCK_PEOPLE
 from fanout.runs.transitions import START
 from reminders.models import Recipient
 from reminders.suppressions import REPORTED, SUPPRESS_ALL
+
+SAME_FOR = timedelta(seconds=1)  # a lane's state that has not changed is stored again after this time
 
 Call = tuple[str, Sequence[Any]]  # a prepared statement's name and its parameters
 
@@ -43,6 +46,18 @@ class LaneWrite:
     clears_crashes: bool = False  # it has delivered: the lane does not kill its drivers
     timeouts: int = 0
 
+    def adds_nothing_to(self, stored: LaneWrite | None) -> bool:
+        """Return whether it says the same as the state that was stored a moment ago, as for a lane without a pace whose
+        deliveries all succeed. Only the time of its last claim would change."""
+        return (
+            stored is not None
+            and self.pace == stored.pace
+            and self.at - stored.at < SAME_FOR
+            and not self.clears_crashes
+            and replace(self, at=stored.at, claimed_at=stored.claimed_at, clears_crashes=stored.clears_crashes)
+            == stored
+        )
+
 
 @dataclass(slots=True)
 class Claim:
@@ -56,6 +71,11 @@ class Claim:
     follow_up_to: str = ""
     # The part it is for. A result of an earlier holder may come in after the target was read.
     part: int = 0
+    # How many parts right behind it have gone out and are passed over: none, unless it was refused late.
+    passed_over: int = 0
+    # For the claim journal: the person, and the run's reminder, moment and action.
+    address: str = ""
+    origin: str = ""
 
 
 @dataclass(slots=True)
@@ -134,9 +154,11 @@ class Commit:
     def __bool__(self) -> bool:
         return bool(self.claims or self.results or self.skips or self.starts or self.lanes or self.times)
 
-    @property
-    def only_starts(self) -> bool:
-        return not (self.claims or self.results or self.skips or self.lanes or self.times)
+    def only_waits(self, locked: Locked) -> bool:
+        """Return whether it has only starts and lane states of locked rows."""
+        if self.claims or self.results or self.skips or self.times:
+            return False
+        return locked.runs.issuperset(self.starts) and locked.lanes.issuperset(self.lanes)
 
     @property
     def size(self) -> int:
@@ -163,23 +185,90 @@ class Commit:
         people.update(result.follow_up_to for result, _ in self.results)
         return sorted(people - {""})
 
-    def parted(self, runs: Collection[int]) -> tuple[Commit, Commit]:
-        """Return the commit without these runs, and the part that is about them. Lanes belong to no run; times are only
-        for a text."""
-        free, theirs = Commit(lanes=self.lanes), Commit()
+    def targets(self) -> list[int]:
+        ids = {claim.target_id for claims, _ in self.claims for claim in claims}
+        ids.update(result.target_id for result, _ in self.results)
+        return sorted(ids.union(skip.target_id for skip in self.skips))
+
+    def go_before(self, following: Commit) -> None:
+        """Put the starts and lane states of this commit, which could not be written, before those of another."""
+        following.starts = self.starts | following.starts
+        for lane in self.lanes.values():
+            later = following.lanes.get(lane.account_id)
+            following.lanes[lane.account_id] = lane
+            if later is not None:
+                following.hand_in_lane(later)
+
+    def parted(self, locked: Locked) -> tuple[Commit, Commit]:
+        """Return the part of the commit that needs no locked row, and the part that does. Of a lane's claims only those
+        of locked targets are left out. Times are only for a text."""
+        free, theirs = Commit(), Commit()
         for claims, granted in self.claims:
-            (theirs if any(c.run_id in runs for c in claims) else free).claims.append((claims, granted))
+            rest = [claim for claim in claims if not locked.holds_up_claim(claim)]
+            locked.note_behind_people(claims)
+            (free if rest else theirs).claims.append((rest or claims, granted))
         for result, written in self.results:
-            (theirs if result.run_id in runs else free).results.append((result, written))
+            (theirs if locked.holds_up(result) else free).results.append((result, written))
         for skip in self.skips:
-            (theirs if skip.run_id in runs else free).skips.append(skip)
+            held_up = skip.run_id in locked.runs or skip.target_id in locked.targets
+            (theirs if held_up else free).skips.append(skip)
         for run_id, at in self.starts.items():
-            (theirs if run_id in runs else free).starts[run_id] = at
-        free.times = {run_id: seconds for run_id, seconds in self.times.items() if run_id not in runs}
+            (theirs if run_id in locked.runs else free).starts[run_id] = at
+        for account_id, lane in self.lanes.items():
+            (theirs if account_id in locked.lanes else free).lanes[account_id] = lane
+        free.times = {run_id: seconds for run_id, seconds in self.times.items() if run_id not in locked.runs}
         return free, theirs
 
 
-def never_sent(claim: Claim) -> Result:
+@dataclass(slots=True)
+class Locked:
+    """Rows that another session has locked for long, as far as the ledger knows. What needs them waits; the rest goes
+    on."""
+
+    runs: set[int] = field(default_factory=set)
+    lanes: set[int] = field(default_factory=set)  # by account
+    targets: set[int] = field(default_factory=set)
+    people: set[str] = field(default_factory=set)  # addresses
+    #: targets that were not claimed because their person is locked, by address
+    behind_people: dict[str, set[int]] = field(default_factory=dict)
+    #: accounts that wait for a row of another kind, and until when (monotonic)
+    accounts: dict[int, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.lanes or self.targets or self.people or self.accounts)
+
+    def holds_up_claim(self, claim: Claim) -> bool:
+        if claim.account_id in self.lanes or claim.account_id in self.accounts or claim.run_id in self.runs:
+            return True
+        return claim.target_id in self.targets or claim.follow_up_to in self.people
+
+    def holds_up(self, result: Result) -> bool:
+        """Return whether a result must wait. One that changes its lane is not stored without it."""
+        if result.run_id in self.runs or result.target_id in self.targets or result.account_id in self.accounts:
+            return True
+        changes_lane = result.lesson is not None or result.new_chat_hold is not None or result.hold_until is not None
+        return (changes_lane and result.account_id in self.lanes) or result.follow_up_to in self.people
+
+    def note_behind_people(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            if claim.follow_up_to in self.people:
+                self.behind_people.setdefault(claim.follow_up_to, set()).add(claim.target_id)
+
+    def unclaimable(self) -> set[int]:
+        """Return targets that a lane need not try to claim now."""
+        return self.targets.union(*self.behind_people.values())
+
+    def update(self, rows: Iterable[dict[str, Any]], now: float) -> None:
+        """Replace what is known by the rows of `LOCKED_ROWS`."""
+        found: dict[str, set[Any]] = {"run": set(), "lane": set(), "target": set(), "person": set()}
+        for row in rows:
+            found[row["what"]].add(row["key"] if row["what"] == "person" else int(row["key"]))
+        self.runs, self.lanes, self.targets, self.people = found.values()
+        self.behind_people = {who: ids for who, ids in self.behind_people.items() if who in self.people}
+        self.accounts = {account_id: until for account_id, until in self.accounts.items() if until > now}
+
+
+def never_sent(claim: Claim, why: str = "the database went away") -> Result:
     return Result(
         claim.target_id,
         claim.run_id,
@@ -191,8 +280,14 @@ def never_sent(claim: Claim) -> Result:
         -1,
         claim.at,
         kind="network",
-        error="the database went away before the provider was called",
+        error=f"{why} before the provider was called",
     )
+
+
+def accounts_of(commit: Commit) -> set[int]:
+    accounts = {claim.account_id for claims, _ in commit.claims for claim in claims}
+    accounts.update(result.account_id for result, _ in commit.results)
+    return accounts.union(commit.lanes)
 
 
 def entries_of(commit: Commit) -> list[Commit]:
@@ -213,11 +308,14 @@ def entries_of(commit: Commit) -> list[Commit]:
 # --- the order of the statements --------------------------------------------------------------------------
 
 
-def calls_of(commit: Commit) -> list[Call]:
-    """Return the commit as prepared statements, in the order in which they must happen."""
+def calls_of(commit: Commit, hot: Collection[int] = (), same: Collection[int] = ()) -> list[Call]:
+    """Return the commit as prepared statements, in the order in which they must happen. `hot`: runs whose counters are
+    appended; `same`: accounts whose lane's state is stored already."""
     # Two drivers may share runs, and operators lock a run before its targets: all use this order.
     runs = commit.runs()
     calls: list[Call] = [("lock_runs", [array(runs)])] if runs else []
+    if hot:
+        calls.append(("hot_runs", [array(hot)]))
     if people := commit.people():
         calls.append(("lock_people", columns((address,) for address in people)))
     if commit.skips:
@@ -237,7 +335,7 @@ def calls_of(commit: Commit) -> list[Call]:
     if commit.starts:
         calls.append(("start", columns(commit.starts.items())))
     if commit.claims:
-        rows = [(c.target_id, c.account_id, c.epoch, c.at, c.part) for c in _one_to_each(commit)]
+        rows = [(c.target_id, c.account_id, c.epoch, c.at, c.part, c.passed_over) for c in _one_to_each(commit)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them, each in the order of their ids.
     if commit.times:
@@ -249,8 +347,8 @@ def calls_of(commit: Commit) -> list[Call]:
         calls.append(("hold_new_chats", columns(new_chats[account] for account in sorted(new_chats))))
     if breaks:
         calls.append(("hold_lanes", columns(breaks[account] for account in sorted(breaks))))
-    if commit.lanes:
-        calls.append(("pace", columns(_lane_row(commit.lanes[account]) for account in sorted(commit.lanes))))
+    if lanes := sorted(commit.lanes.keys() - set(same)):
+        calls.append(("pace", columns(_lane_row(commit.lanes[account]) for account in lanes)))
     return calls
 
 
@@ -339,13 +437,28 @@ def _suppression_row(r: Result) -> tuple[Any, ...]:
 # --- the statements ---------------------------------------------------------------------------------------
 
 # First in every commit: counters change under these locks.
-LOCK_RUNS = lock_in_order("fanout_run", "id", "%s::bigint[]")
+LOCK_RUN_ROWS = lock_in_order("fanout_run", "id", "%s::bigint[]")
 
-# After a lock timeout: which of these runs another session has locked.
-LOCKED_RUNS = """
-WITH free AS MATERIALIZED (SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) FOR NO KEY UPDATE SKIP LOCKED)
-SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) AND id NOT IN (SELECT id FROM free)
-"""
+
+def locked_rows(what: str, table: str, key: str, keys: str, primary: str = "") -> str:
+    """Return the query for those of these rows that another session has locked. It never waits. `primary`: the primary
+    key, where `key` is another one."""
+    free = f"SELECT {primary or key} FROM {table} WHERE {key} = ANY({keys}) FOR NO KEY UPDATE SKIP LOCKED"
+    return (
+        f"(WITH free AS MATERIALIZED ({free}) SELECT DISTINCT '{what}' AS what, {key}::text AS key FROM {table}"
+        f" WHERE {key} = ANY({keys}) AND {primary or key} NOT IN (SELECT * FROM free))"
+    )
+
+
+# After a lock timeout: which of these rows another session has locked.
+LOCKED_ROWS = " UNION ALL ".join(
+    (
+        locked_rows("run", "fanout_run", "id", "%(runs)s::bigint[]"),
+        locked_rows("lane", "fanout_lanestate", "account_id", "%(lanes)s::bigint[]"),
+        locked_rows("target", "fanout_runtarget", "id", "%(targets)s::bigint[]"),
+        locked_rows("person", "reminders_recipient", "address", "%(people)s::text[]", "id"),
+    )
+)
 
 # Before a commit writes to lanes twice.
 LOCK_LANE_STATES = lock_in_order("fanout_lanestate", "account_id", "%s::bigint[]")
@@ -383,10 +496,13 @@ CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
-  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::int[])
-    AS c(id, account_id, epoch, at, part)
- -- the target still waits for this part, from this account
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::int[], %s::int[])
+    AS c(id, account_id, epoch, at, part, passed_over)
+ -- the target still waits for this part, from this account, and then for the same one
  WHERE t.id = c.id AND t.account_id = c.account_id AND {PENDING} AND t.parts_sent = c.part
+   AND NOT t.part_ids ? (c.part + c.passed_over + 1)::text
+   AND (c.passed_over = 0
+        OR t.part_ids ?& ARRAY(SELECT n::text FROM generate_series(c.part + 1, c.part + c.passed_over) AS n))
    -- this session drives the lane, and new chats are not held
    AND (SELECT l.epoch = c.epoch
                AND CASE WHEN l.new_chats_after > c.at
@@ -430,6 +546,8 @@ WITH answered AS (
          next_attempt_at = CASE WHEN NOT o.canceled THEN o.retry_at END,
          -- -1: as before the claim, because the provider was never called
          parts_sent = CASE WHEN o.parts_sent < 0 THEN t.parts_sent ELSE o.parts_sent END,
+         part_ids = CASE WHEN o.activity = 'sent' AND (o.part > 0 OR o.status = 'pending' OR t.part_ids <> '{{}}')
+                         THEN t.part_ids || jsonb_build_object(o.part::text, o.provider_id) ELSE t.part_ids END,
          attempts = CASE WHEN o.attempts < 0 THEN greatest(t.attempts - 1, 0) ELSE o.attempts END,
          settled_at = CASE WHEN o.status <> 'pending' OR o.canceled THEN o.at END,
          latency_ms = coalesce(o.latency_ms, t.latency_ms), error_kind = o.kind,
@@ -503,7 +621,8 @@ ON CONFLICT (account_id, known_as) DO UPDATE SET address = excluded.address WHER
 
 # Prepared on every connection that claims.
 HOT = {
-    "lock_runs": LOCK_RUNS,
+    "lock_runs": LOCK_RUN_ROWS,
+    "hot_runs": HOT_RUNS,
     "skip": SKIP,
     "record": RECORD,
     "suppress": SUPPRESS_ALL,

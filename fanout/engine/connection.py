@@ -151,8 +151,9 @@ SESSION = (
     *BY_KEY,
     "SET enable_bitmapscan = off",
     "SET idle_in_transaction_session_timeout = '20s'",
-    # A locked row must not stop every lane: entries that need it wait, the rest goes on.
-    "SET lock_timeout = '3s'",
+    # A locked row must not stop every lane: entries that need it wait, the rest goes on. While a statement waits here,
+    # all lanes of the driver do.
+    "SET lock_timeout = '500ms'",
 )
 
 

@@ -31,8 +31,9 @@ from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.new_chat_limits import NewChats, may_begin, refused, wait_for_new_chats, went_through
-from fanout.rules.outcomes import Consequence, after_timeout, consequence, timed_out
-from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
+from fanout.rules.outcomes import Consequence, after_timeout, consequence, next_part, parts_out, timed_out
+from fanout.rules.pace import adapted, after_claim, called_late, debt, earliest_send, held, moved
+from fanout.runs import texts
 from reminders.placeholders import rendered, with_link
 
 log = logging.getLogger("crier.lane")
@@ -73,7 +74,7 @@ class Dispatcher:
         self.stale = False  # something changed in the database that the lane must read
         self.failure: BaseException | None = None
         self.wake = asyncio.Event()
-        self.dozing = False  # the lane naps until its next slot: a delivery is no news to it
+        self.dozing = False  # the lane naps until its pace allows the next send: a delivery is no news to it
 
     @property
     def account(self) -> LaneAccount:
@@ -193,7 +194,7 @@ class Dispatcher:
         """Return the targets to claim now, each with the bucket's debt before it."""
         picked: list[tuple[Target, Claim, timedelta]] = []
         account, mono = self.account, self.clock.monotonic()
-        while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
+        while earliest_send(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
             target = self._pick_one(run, now)
             if target is None:
                 break
@@ -202,7 +203,19 @@ class Dispatcher:
             self._use(run, 1)
             self.new_chats.begin(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
-            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person, target.parts_sent)
+            claim = Claim(
+                target.id,
+                run.id,
+                self.account_id,
+                account.epoch,
+                now,
+                mono,
+                person,
+                target.parts_sent,
+                next_part(target.parts_sent, target.part_ids) - target.parts_sent - 1,
+                target.address,
+                run.origin,
+            )
             picked.append((target, claim, debt_at_claim))
             if account.probing:
                 break
@@ -239,15 +252,24 @@ class Dispatcher:
         return None
 
     def _unfit(self, run: LaneRun, target: Target, now: datetime) -> str:
-        """Return why the provider would not take a part of it for this person, or "": half a message is none."""
-        fitted = (self._fit(part, target, now) for part in run.parts[target.parts_sent :])
+        """Return why the provider would not take a part of it for this person, or "": half a message is none. Each
+        part is judged with this person's words."""
+        if self.transport.channel.free_for is None:
+            return ""
+        left = [n for n in range(target.parts_sent, len(run.parts)) if str(n) not in target.part_ids]
+        fitted = (self._fit(self._part(run, target, n), target, now) for n in left)
         return next((part.detail for part in fitted if isinstance(part, NotSent)), "")
 
     def _fit(self, part: Part, target: Target, now: datetime) -> Part | NotSent:
         """Return the part as the provider takes it for this person at this moment. Groups get it as it is."""
-        if self.transport.channel.free_for is None or guess_kind(target.address) not in NEW_CHAT_KINDS:
+        if self.transport.channel.free_for is None:
             return part
-        return self.transport.fit(part, target.heard_at, now)
+        if guess_kind(target.address) in NEW_CHAT_KINDS:
+            fitted = self.transport.fit(part, target.last_wrote_at, now)
+            if isinstance(fitted, NotSent):
+                return fitted
+            part = fitted
+        return self.transport.unfit(part) or part
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -269,12 +291,12 @@ class Dispatcher:
 
     async def _deliver(self, run: LaneRun, target: Target, claim: Claim, debt_at_claim: timedelta) -> None:
         """Send one part of a claimed target and record what came of it."""
-        part = self._part(run, target)
+        part = self._part(run, target, target.parts_sent)
         outcome, latency = await self._call(run, target, part, claim, debt_at_claim)
         await self._settle(run, target, part, claim, outcome, latency)
 
-    def _part(self, run: LaneRun, target: Target) -> Part:
-        part = run.parts[target.parts_sent]
+    def _part(self, run: LaneRun, target: Target, index: int) -> Part:
+        part = run.parts[index]
         link = self.account.config.unsubscribe_url(target.address) if part.personal or self.account.adds_link else None
         if part.personal:
             part = rendered(part, target.values or {}, target.id, link)
@@ -349,7 +371,7 @@ class Dispatcher:
 
     def _next_part_at(self, run: LaneRun, target: Target, now: datetime) -> datetime | None:
         """Return when the target's next part may go; None after the last one."""
-        if target.parts_sent + 1 >= len(run.parts):
+        if next_part(target.parts_sent, target.part_ids) >= len(run.parts):
             return None
         return now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
 
@@ -378,7 +400,7 @@ class Dispatcher:
         """Let the lane check whether the run is done."""
         run.queue.dry_until = None
         if run.over:
-            self._spawn(closing.describe_again(self.ledger, run.id))
+            self._spawn(closing.describe_again(self.ledger, run.id, self.clock.now()))
 
     def _verdict(self, outcome: Outcome, attempts: int, now: datetime) -> Consequence:
         if outcome is NEVER_CALLED:
@@ -467,7 +489,7 @@ def result_of(
         epoch=claim.epoch,
         claimed_at=claim.at,
         status="pending" if more else verdict.status,
-        parts_sent=target.parts_sent + 1 if sent else target.parts_sent,
+        parts_sent=next_part(target.parts_sent, target.part_ids) if sent else target.parts_sent,
         # Attempts count the tries at the current part.
         attempts=0 if more else target.attempts - (not verdict.spends_attempt),
         at=now,
@@ -479,12 +501,20 @@ def result_of(
         provider_id="" if isinstance(outcome, NotSent) else outcome.provider_id,
         known_as=outcome.known_as if isinstance(outcome, Sent) else "",
         kind=verdict.kind,
-        error=verdict.error,
+        error=_error(run, target, verdict),
         suppress=target.address if verdict.suppress else "",
         suppress_as=verdict.suppress or "hard_bounce",
         follow_up_to=target.address if run.follow_up and sent and not more else "",
         hold_until=verdict.hold_until,
     )
+
+
+def _error(run: LaneRun, target: Target, verdict: Consequence) -> str:
+    """Return the error, and which parts of the message went out where it ends with this one."""
+    if verdict.status not in ("failed", "skipped"):
+        return verdict.error
+    out = parts_out(target.parts_sent, target.part_ids)
+    return texts.part_refused(target.parts_sent, len(run.parts), out, verdict.error)
 
 
 # --- new chats --------------------------------------------------------------------------------------------

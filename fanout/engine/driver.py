@@ -17,20 +17,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
 from accounts.channels.base import AccountConfig, Transport
-from fanout.engine import closing, holding, loading
+from fanout.engine import closing, holding, loading, lost_commits
 from fanout.engine.clock import Clock
 from fanout.engine.commit import Result, columns, plain
 from fanout.engine.connection import CONNECT_LIMIT, Row, may_work_later
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.lane_loop import UNSTORED, Lane, Sleep
-from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
+from fanout.engine.ledger import LOCKED_PAUSE, WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
-from fanout.lanes.wake import wake_statement
+from fanout.lanes import lane_rows
+from fanout.lanes.lane_rows import wake_statement
 from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
 log = logging.getLogger("crier.driver")
@@ -54,6 +55,8 @@ UNSTORED_LANE_PAUSE = timedelta(seconds=15)
 # Then all lanes stop, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
 GIVE_UP_AFTER = 13.0  # a call may take 12 s
+LOCKED_RESULTS_FOR = 3.0  # seconds that the end of a slice waits for results whose rows are locked
+LOCKED_LANES_FOR = 1.0  # seconds that the end of a slice waits for lanes whose rows another session has locked
 TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # a lane taken by then can end within the wind-down, however slow it is
 CLOSE_LIMIT = 1.0  # seconds for closing all transports
 LAST_WRITES = 15.0  # seconds at the end for reaching a database that is away, to store known results
@@ -102,6 +105,11 @@ class Slice:
     wound_down: set[int] = field(default_factory=set)  # given back after the slice: they are the successor's
 
 
+class GivenBack(NamedTuple):
+    due_at: datetime
+    why: str
+
+
 @dataclass(slots=True)
 class Timers:
     beaten: float = float("-inf")
@@ -141,6 +149,10 @@ class Driver:
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
+        self.refused_to_leave: set[int] = set()  # of those, lanes whose rows another session has locked
+        # Lanes that were taken and cannot be driven, until the database takes them back.
+        self.giving_back: dict[int, GivenBack] = {}
+        self.locked_until: dict[int, float] = {}  # lanes that could not be taken because a row of theirs was locked
         # Lanes of a lost connection, until their calls have ended, each with its account.
         self.unfinished: dict[asyncio.Task[None], int] = {}
         self.transports = Transports(make_transport)
@@ -202,6 +214,7 @@ class Driver:
             await self.ledger.stop()
             return False
         self.slice.handing_over = False
+        self.giving_back.clear()  # their locks are gone, and so is the token in their rows
         self.identity.slot = slot[0]["slot"]
         self.identity.token = f"{self.identity.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         await self.ledger.write(holding.START_DRIVER, asdict(self.identity) | {"pid": os.getpid()})
@@ -243,6 +256,8 @@ class Driver:
             await self._or_next_tick(self._beat)
             await self._or_next_tick(self._look_around)
         await self._or_next_tick(self._leave)
+        await self._or_next_tick(self.ledger.count_appended)
+        await self._or_next_tick(self._return_lanes)
         await self._or_next_tick(self._try_to_write_late)
 
     async def _or_next_tick(self, duty: Callable[[], Awaitable[object]]) -> None:
@@ -256,8 +271,22 @@ class Driver:
             log.warning("tried again at the next tick: %s", error, extra={"slot": self.identity.slot})
 
     async def _beat(self) -> None:
-        if not await self.ledger.write(holding.BEAT, (len(self.lanes), self.identity.token)):
+        rows = await self.ledger.write(holding.BEAT, (len(self.lanes), self.identity.token))
+        if not rows:
             self.stopping = True  # another driver has the slot
+        elif self.ledger.journal is not None:
+            if not (rows[0]["held"] or self.ledger.held):  # until then the last beats are witnesses of what is compared
+                self.ledger.journal.beaten(rows[0]["slot"], rows[0]["beat_at"])
+            await self._check_server(rows[0]["held"])
+
+    async def _check_server(self, held: bool) -> None:
+        """Hold all lanes while the database may lack commits: an operator, or other machines, have to say more."""
+        if not (held or self.ledger.held):
+            return
+        self.ledger.held = True
+        for lane in self.lanes.values():
+            lane.stop()
+        self.ledger.held = await lost_commits.check(self.ledger)
 
     async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
         """Read while beating: look-ups of lanes may hold up this one, and a driver that waits for its turn must not
@@ -285,7 +314,7 @@ class Driver:
         self.waiting = {}
         if self.share <= self.options.capacity:
             return  # there are places for all lanes that are due, here or in other drivers
-        rows = await self._beating(self.ledger.read(holding.WAITING_OWNERS, {"now": now}))
+        rows = await self._beating(self.ledger.read(lane_rows.WAITING_OWNERS, {"now": now}))
         self.waiting = {row["owner_id"]: row["lanes"] for row in rows}
         if self._room() or not self._takes_lanes():
             return
@@ -300,14 +329,14 @@ class Driver:
         """Have lanes reload whose account or runs changed; stop those that another driver has taken."""
         if not self.lanes:
             return
-        mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
-        for row in await self._beating(self.ledger.read(holding.CHANGED_LANES, columns(mine))):
+        mine = [(lane.account_id, lane.account.wake_count, lane.account.epoch) for lane in self.lanes.values()]
+        for row in await self._beating(self.ledger.read(lane_rows.CHANGED_LANES, columns(mine))):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
             if row["epoch"] != lane.account.epoch:
                 lane.stop()
-            elif row["poke"] != lane.account.poke:
+            elif row["poke"] != lane.account.wake_count:
                 lane.reload_soon()
 
     # --- taking lanes ------------------------------------------------------------------------------------
@@ -316,7 +345,7 @@ class Driver:
         now = self.clock.now()
         if self._room() and self._takes_lanes():
             soon = {"now": now + AHEAD, "limit": self._room()}
-            lanes = await self._beating(self.ledger.read(holding.DUE_LANES, soon))
+            lanes = await self._beating(self.ledger.read(lane_rows.DUE_LANES, soon))
             if len(self.waiting) > 1 and sum(row["due_at"] <= now for row in lanes) >= self._room():
                 lanes = await self._due_in_turn(now)
             await self._take_due(self._within_room(lanes, now), now)
@@ -325,7 +354,7 @@ class Driver:
         return max(0, self.options.capacity - len(self.lanes))
 
     def _takes_lanes(self) -> bool:
-        if self.slice.handing_over or self._must_stop():
+        if self.slice.handing_over or self.ledger.held or self._must_stop():
             return False
         return self.clock.monotonic() < self.slice.ends_at + TAKE_LANES_FOR
 
@@ -333,7 +362,7 @@ class Driver:
         """Return the lanes that are due, those first whose owner has the fewest places."""
         held = Counter(lane.account.owner_id for lane in self.lanes.values())
         asked = {"now": now, "limit": self._room(), "owners": [*held], "held": [*held.values()]}
-        return await self._beating(self.ledger.read(holding.DUE_LANES_IN_TURN, asked))
+        return await self._beating(self.ledger.read(lane_rows.DUE_LANES_IN_TURN, asked))
 
     def _within_room(self, lanes: list[Row], now: datetime) -> list[Row]:
         due = sum(row["due_at"] <= now for row in lanes)
@@ -349,7 +378,7 @@ class Driver:
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
             locked = [
-                row["id"] for row in await self.ledger.write(holding.LOCK_LANES, (lanes, self.options.spaces.lanes))
+                row["id"] for row in await self.ledger.write(lane_rows.LOCK_LANES, (lanes, self.options.spaces.lanes))
             ]
             if locked:
                 await self._take_over_or_give_back(locked, now)
@@ -358,7 +387,9 @@ class Driver:
     def _may_take(self, account_id: int) -> bool:
         # A lane that was freed because it stood still may still be ours: it is stopped (`_notice`) and given back
         # first. The same session would get its lock a second time, and one lane would release the other's.
-        if account_id in self.slice.wound_down or account_id in self.lanes:
+        if account_id in self.slice.wound_down or account_id in self.lanes or account_id in self.giving_back:
+            return False
+        if self.locked_until.get(account_id, 0.0) > self.clock.monotonic():
             return False
         return not self.outbox.holds(account_id)  # unstored results count against the account's concurrency
 
@@ -381,21 +412,34 @@ class Driver:
             if not may_work_later(error):
                 raise
             log.warning("lanes could not be taken over: %s", error, extra={"slot": self.identity.slot})
-            waiting = await holding.behind_locked_runs(self.ledger, locked) or set(locked)
+            waiting = await holding.behind_locked_rows(self.ledger, locked) or set(locked)
             await self._give_back(waiting, now + REFUSED_LANE_PAUSE, _refused(error))
             if others := [account_id for account_id in locked if account_id not in waiting]:
                 await self._take_over_or_give_back(others, now)
 
     async def _give_back(self, accounts: Iterable[int], until: datetime, why: str) -> None:
-        ids = sorted(accounts)
-        try:
-            await self.ledger.write(holding.GIVE_BACK, (until, why, ids, self.identity.token))
-        finally:
-            await self.ledger.write(holding.UNLOCK_LANES, (self.options.spaces.lanes, ids))
+        self.giving_back |= dict.fromkeys(accounts, GivenBack(until, why))
+        await self._return_lanes()
+
+    async def _return_lanes(self) -> None:
+        """Give back lanes that cannot be driven. Those that the database does not take back now are kept, with their
+        locks: they name this driver as their holder."""
+        if not self.giving_back:
+            return
+        ids = sorted(self.giving_back)
+        until, why = zip(*(self.giving_back[account_id] for account_id in ids))
+        lanes = {"accounts": ids, "until": list(until), "why": list(why), "token": self.identity.token}
+        returned = [row["account_id"] for row in await self.ledger.write(lane_rows.GIVE_BACK, lanes)]
+        await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, returned))
+        for account_id in returned:
+            del self.giving_back[account_id]
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
+        locked = await self._put_off(locked, await holding.behind_locked_rows(self.ledger, locked))
         await holding.settle_crashes(self.ledger, locked, self.identity.token, now)
-        await self.ledger.write(holding.TAKE_LANES, (self.identity.token, locked))
+        rows = await self.ledger.write(lane_rows.TAKE_LANES, (locked, self.identity.token))
+        taken = {row["account_id"] for row in rows}
+        locked = await self._put_off(locked, {account_id for account_id in locked if account_id not in taken})
         loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
         rescued = await holding.settle_in_flight(self.ledger, list(loads), repeatable)
@@ -407,6 +451,17 @@ class Driver:
         for account_id, load in loads.items():
             lane = self.lanes[account_id] = self._lane(account_id, load)
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
+
+    async def _put_off(self, locked: list[int], waiting: set[int]) -> list[int]:
+        """Release lanes that cannot be taken now because another session has locked a row of theirs. Nothing was
+        written yet, so nothing is given back. Returns the others."""
+        if waiting:
+            accounts = {"accounts": sorted(waiting)}
+            log.warning("rows of %d lanes are locked by another session", len(waiting), extra=accounts)
+            again = self.clock.monotonic() + REFUSED_LANE_PAUSE.total_seconds()
+            self.locked_until |= dict.fromkeys(waiting, again)
+            await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, sorted(waiting)))
+        return [account_id for account_id in locked if account_id not in waiting]
 
     async def _load(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
         """Load the accounts together; if that fails, one by one, so that an unreadable account stops only itself."""
@@ -434,13 +489,13 @@ class Driver:
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
         (row,) = await self.ledger.write(
-            holding.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE}
+            lane_rows.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE}
         )
         await holding.lane_failed(self.ledger, account_id, row["crashes"], error, now)
         if row["crashes"] >= holding.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
-            await self.ledger.write(holding.NOTHING_DUE, (account_id,))
-        await self.ledger.write(holding.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
+            await self.ledger.write(lane_rows.NOTHING_DUE, (account_id,))
+        await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
 
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
@@ -484,21 +539,31 @@ class Driver:
         to take back stay in `leaving`."""
         if not self.leaving:
             return
-        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # the order in which lanes are locked
         await self.ledger.flushed()
+        # In the order in which lanes are locked. A lane whose last state could not be written yet stays.
+        leaving = sorted(
+            (one for one in self.leaving if not self.ledger.lane_waits(one[0].account_id)),
+            key=lambda one: one[0].account_id,
+        )
+        ready = {lane.account_id for lane, _, _ in leaving}
+        self.refused_to_leave = {lane.account_id for lane, _, _ in self.leaving} - ready
+        if not leaving:
+            return
         rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
-        left = await self.ledger.write(holding.LEAVE_LANES, [list(column) for column in zip(*rows)])
-        del self.leaving[: len(leaving)]  # others may have ended meanwhile
+        answers = await self.ledger.write(lane_rows.LEAVE_LANES, [list(column) for column in zip(*rows)])
+        crashes = {row["account_id"]: row["crashes"] for row in answers if not row["locked"]}
+        self.refused_to_leave.update(row["account_id"] for row in answers if row["locked"])
+        leaving = [one for one in leaving if one[0].account_id in crashes]
+        left = {id(lane) for lane, _, _ in leaving}
+        self.leaving = [one for one in self.leaving if id(one[0]) not in left]  # others may have ended meanwhile
         for lane, _, _ in leaving:
             self._drop(lane)
-        ended = [lane.account_id for lane, _, _ in leaving]
-        await self.ledger.write(holding.UNLOCK_LANES, (self.options.spaces.lanes, ended))
+        await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, sorted(crashes)))
         if self._over():
             self.slice.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
-        crashes = {row["account_id"]: row["crashes"] for row in left}
         for lane, _, failure in leaving:
             if failure is not None:
-                count = crashes.get(lane.account_id, 0)
+                count = crashes[lane.account_id]
                 await holding.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
 
     def _until_stored(self, lane: Lane, sleep: Sleep) -> Sleep:
@@ -557,7 +622,7 @@ class Driver:
                 await self._tick_pause()
             await self._tend()
             now = self.clock.monotonic()
-            if not self.tasks and now > began + GIVE_UP_AFTER:
+            if not self.tasks and now > began + (LOCKED_LANES_FOR if self._only_locked() else GIVE_UP_AFTER):
                 return  # the database takes no lane back: their locks go with the connection
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
                 # An upload has no recipients yet: a stop does not wait for it.
@@ -568,6 +633,11 @@ class Driver:
                 if now > (hard_limit if waits_for_calls else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
                     self._give_up(lane, TimeoutError("the lane did not end"))
+
+    def _only_locked(self) -> bool:
+        """Return whether only lanes are left whose rows another session has locked. They are free when this driver has
+        ended: the next one must not wait for that session."""
+        return self.refused_to_leave.issuperset(lane.account_id for lane, _, _ in self.leaving)
 
     def _give_up(self, lane: Lane, failure: BaseException | None) -> None:
         self.tasks.pop(lane.account_id).cancel()
@@ -593,8 +663,13 @@ class Driver:
         """Write late results, but not at every tick while the database refuses them."""
         if self.clock.monotonic() >= self.timers.store_at:
             self.timers.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
-            await self._write_late()
-            self.timers.store_at = float("-inf")
+            try:
+                await self._write_late()
+            except psycopg.errors.LockNotAvailable:
+                self.timers.store_at = self.clock.monotonic() + LOCKED_PAUSE  # all lanes waited for it
+                raise
+            if not len(self.outbox):
+                self.timers.store_at = float("-inf")
 
     async def _write_all_late(self) -> None:
         while await self._write_late():
@@ -605,31 +680,36 @@ class Driver:
         results."""
         outbox = self.outbox
         await outbox.write_stops(partial(closing.stop_account, self.ledger))
-        results = await outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
+        locked = await self.ledger.locked()
+        results = await outbox.write(self.ledger.write_late, locked)
         now = self.clock.now()
-        for run_id in sorted(outbox.changed_runs):
+        for run_id in sorted(outbox.changed_runs - locked.runs):
             await closing.rejudge(self.ledger, run_id, now)
             outbox.changed_runs.discard(run_id)
         if outbox.changed_accounts:
-            await self.ledger.write(*wake_statement(outbox.changed_accounts, now))
-            outbox.changed_accounts.clear()
+            rows = await self.ledger.write(holding.LOCKED_LANES, {"lanes": sorted(outbox.changed_accounts)})
+            free = outbox.changed_accounts - {int(row["key"]) for row in rows}
+            await self.ledger.write(*wake_statement(free, now))
+            outbox.changed_accounts -= free
         return results
 
     async def _empty_outbox(self) -> None:
         """Write the outbox after a slice that ended with the connection lost, so that known results do not stay
         unconfirmed. Results that still cannot be stored stay in the outbox for this process's next slice."""
-        until = self.clock.monotonic() + LAST_WRITES
+        began = self.clock.monotonic()
         while self.outbox:
             try:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
                 try:
                     await self._write_all_late()
+                    if not self._must_stop() and self.clock.monotonic() >= began + LOCKED_RESULTS_FOR:
+                        return  # what is left needs locked rows: this process's next slice writes it when they are free
                 finally:
                     await self.ledger.stop()
             except (psycopg.Error, LedgerLost) as error:
                 log.warning("the last results wait for the database: %s", error, extra={"slot": self.identity.slot})
-            if self.outbox and self.clock.monotonic() >= until:
+            if self.outbox and self.clock.monotonic() >= began + LAST_WRITES:
                 log.error("the last results could not be stored", extra={"slot": self.identity.slot})
                 return
             if self.outbox:
@@ -647,7 +727,7 @@ def _refused(error: Exception) -> str:
 
 def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:
     account = lane.account
-    return lane.account_id, account.epoch, account.poke, sleep.until, plain(sleep.why, 300), failure is not None
+    return lane.account_id, account.epoch, account.wake_count, sleep.until, plain(sleep.why, 300), failure is not None
 
 
 class Transports:

@@ -1,5 +1,6 @@
-"""Hold lanes: the locks and statements by which drivers take lanes, keep them and give them back, and what a crash
-leaves behind.
+"""Hold lanes: the locks of drivers, how they share lanes and places, and what a crash leaves behind.
+
+The statements by which a lane is woken, taken and given back are in `fanout.lanes.lane_rows`.
 
 A crash leaves targets in flight, lanes without a holder, drivers that hold locks but do not beat, and lanes that kill
 their driver again and again.
@@ -16,7 +17,7 @@ import psycopg
 
 from fanout.database import lock_in_order
 from fanout.engine.closing import change_account
-from fanout.engine.commit import Result
+from fanout.engine.commit import Result, locked_rows
 from fanout.engine.connection import Row, may_work_later
 from fanout.engine.ledger import Ledger
 from fanout.rules.outcomes import AccountChange
@@ -30,32 +31,7 @@ SUSPEND_AFTER = 5
 LANE_LOCKS = 0x43524C  # "CRL"
 SLOT_LOCKS = 0x435253  # "CRS"
 
-# --- taking and leaving lanes ---------------------------------------------------------------------------
-
-# Four times a second: lanes that are due and free.
-DUE_LANES = """
-SELECT account_id, crashes, due_at FROM fanout_lanestate
- WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
-"""
-
-# Once a second while more lanes are due than drivers have places: how many lanes of each owner wait for one.
-WAITING_OWNERS = """
-SELECT a.owner_id, count(*) AS lanes FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
- WHERE l.due_at <= %(now)s AND l.holder = '' GROUP BY a.owner_id
-"""
-
-# DUE_LANES where several owners wait for too few places: first those whose owner has the fewest, counting the places
-# that it holds already (`owners`, `held`).
-DUE_LANES_IN_TURN = """
-SELECT account_id, crashes, due_at
-  FROM (SELECT l.account_id, l.crashes, l.due_at,
-               row_number() OVER (PARTITION BY a.owner_id ORDER BY l.due_at, l.account_id)
-               + coalesce((SELECT h.held FROM unnest(%(owners)s::bigint[], %(held)s::int[]) AS h(owner, held)
-                            WHERE h.owner = a.owner_id), 0) AS place
-          FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
-         WHERE l.due_at <= %(now)s AND l.holder = '') AS waiting
- ORDER BY place, due_at, account_id LIMIT %(limit)s
-"""
+# --- places and drivers -----------------------------------------------------------------------------------
 
 # Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it. Beats are
 # written and judged by the database's clock alone: machines whose clocks differ would end each other's sessions.
@@ -82,47 +58,7 @@ SELECT (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS due,
      + (SELECT count(*) FROM fanout_driver WHERE ended_at > clock_timestamp() - %(successor_within)s) AS drivers
 """
 
-LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
-UNLOCK_LANES = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
-
-# Taking a lane fences all earlier holders.
-TAKE_LANES = """
-UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s WHERE account_id = ANY(%s)
-RETURNING account_id
-"""
-
-# Park a lane with its wake-up time, unless it was woken since it last looked. A lane that hands over goes behind those
-# that have waited longer: with more accounts than capacity, they take turns.
-LEAVE_LANES = """
-UPDATE fanout_lanestate l
-   SET holder = '', crashes = CASE WHEN p.failed THEN l.crashes + 1 ELSE 0 END,
-       due_at = CASE WHEN l.poke = p.poke THEN p.due_at ELSE l.due_at END, why = p.why
-  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::bool[])
-    AS p(account_id, epoch, poke, due_at, why, failed)
- WHERE l.account_id = p.account_id AND l.epoch = p.epoch
-RETURNING l.account_id, l.crashes
-"""
-
-# Give back lanes that were locked and cannot be driven. The next holder settles their targets in flight.
-GIVE_BACK = """
-UPDATE fanout_lanestate SET holder = '', due_at = greatest(due_at, %s), why = %s
- WHERE account_id = ANY(%s) AND holder = %s
-"""
-
-LEAVE_UNREAD = """
-UPDATE fanout_lanestate SET holder = '', crashes = crashes + 1, due_at = %(until)s, why = 'the account cannot be read'
- WHERE account_id = %(account)s RETURNING crashes
-"""
-
-NOTHING_DUE = "UPDATE fanout_lanestate SET due_at = NULL, crashes = 0 WHERE account_id = %s"
-
-# Four times a second for all lanes held: returns only those that changed.
-CHANGED_LANES = """
-SELECT l.account_id, l.poke, l.epoch
-  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, poke, epoch)
-  JOIN fanout_lanestate l ON l.account_id = mine.account_id
- WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
-"""
+LOCKED_LANES = locked_rows("lane", "fanout_lanestate", "account_id", "%(lanes)s::bigint[]")
 
 
 def places_to_free(
@@ -160,15 +96,23 @@ WITH left_behind AS (
   UPDATE fanout_lanestate SET holder = ''
    WHERE account_id IN (SELECT account_id FROM fanout_lanestate
                          WHERE holder IN (SELECT d.token FROM fanout_driver d WHERE {NOT_CRASHED})
-                         ORDER BY account_id FOR NO KEY UPDATE)
+                         ORDER BY account_id FOR NO KEY UPDATE SKIP LOCKED)
 )
-INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)
-VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), clock_timestamp(), clock_timestamp(), 0)
+INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes, synchronous)
+VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), clock_timestamp(), clock_timestamp(), 0, false)
 ON CONFLICT (host, slot) DO UPDATE SET token = excluded.token, pid = excluded.pid, backend_pid = excluded.backend_pid,
    started_at = excluded.started_at, beat_at = excluded.beat_at, ended_at = NULL, lanes = 0
 """
 
-BEAT = "UPDATE fanout_driver SET beat_at = clock_timestamp(), lanes = %s WHERE token = %s RETURNING slot"
+# Whether commits wait for a standby is needed when the machine does not come back after a fail-over.
+BEAT = """
+UPDATE fanout_driver
+   SET beat_at = clock_timestamp(), lanes = %s,
+       synchronous = current_setting('synchronous_standby_names') <> ''
+                     AND current_setting('synchronous_commit') NOT IN ('off', 'local')
+ WHERE token = %s
+RETURNING slot, beat_at, (SELECT held FROM fanout_knownserver) AS held
+"""
 
 END_DRIVER = "UPDATE fanout_driver SET ended_at = clock_timestamp(), lanes = 0 WHERE token = %s"
 
@@ -189,7 +133,7 @@ WITH held AS (
                                                   AND t.claim_epoch = l.epoch) AS busy,
          NOT EXISTS (SELECT FROM fanout_driver d WHERE d.token = l.holder AND {NOT_CRASHED}) AS crashed
     FROM fanout_lanestate l WHERE l.holder = %(holder)s
-   ORDER BY l.account_id FOR NO KEY UPDATE OF l
+   ORDER BY l.account_id FOR NO KEY UPDATE OF l SKIP LOCKED
 ), suspects AS (SELECT count(*) FILTER (WHERE suspect) AS n FROM held)
 UPDATE fanout_lanestate l
    SET holder = '', crashes = l.crashes + CASE WHEN held.crashed AND held.busy AND (held.suspect OR suspects.n = 0)
@@ -244,14 +188,17 @@ LOCK_IN_FLIGHT = lock_in_order(
     "ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending')",
 )
 
-# Lanes that cannot be rescued now, because another session has locked a run of theirs.
-BEHIND_LOCKED_RUNS = """
+# Lanes that cannot be rescued now, because another session has locked a run or a target of theirs.
+BEHIND_LOCKED_ROWS = """
 WITH in_flight AS MATERIALIZED (
-  SELECT DISTINCT account_id, run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'
-), free AS MATERIALIZED (
+  SELECT id, account_id, run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'
+), free_runs AS MATERIALIZED (
   SELECT id FROM fanout_run WHERE id = ANY(ARRAY(SELECT run_id FROM in_flight)) FOR NO KEY UPDATE SKIP LOCKED
+), free_targets AS MATERIALIZED (
+  SELECT id FROM fanout_runtarget WHERE id = ANY(ARRAY(SELECT id FROM in_flight)) FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT DISTINCT account_id FROM in_flight WHERE run_id NOT IN (SELECT id FROM free)
+SELECT DISTINCT account_id FROM in_flight
+ WHERE run_id NOT IN (SELECT id FROM free_runs) OR id NOT IN (SELECT id FROM free_targets)
 """
 
 # Targets that a dead holder left in flight may have gone out, unless the provider drops repeats.
@@ -319,9 +266,10 @@ def as_sent(row: Row) -> Result:
     )
 
 
-async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:
-    """Return the accounts whose targets in flight belong to a run that another session has locked: they must wait."""
-    return {row["account_id"] for row in await ledger.write(BEHIND_LOCKED_RUNS, {"taken": taken})}
+async def behind_locked_rows(ledger: Ledger, taken: list[int]) -> set[int]:
+    """Return the accounts with targets in flight that another session has locked, or whose run it has: they must
+    wait."""
+    return {row["account_id"] for row in await ledger.write(BEHIND_LOCKED_ROWS, {"taken": taken})}
 
 
 async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> None:

@@ -21,7 +21,7 @@ from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait, reason_recorded
 from fanout.rules.new_chat_limits import later
-from fanout.rules.pace import PaceState, held, next_slot
+from fanout.rules.pace import PaceState, earliest_send, held, spent_elsewhere
 from fanout.runs import transitions
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back
@@ -29,6 +29,8 @@ LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
 EMPTY_LOOK_FACTOR = 20  # looks that find nothing take at most a twentieth of the time
 FIRST_TARGETS = 20  # of a run: lanes that are taken together do not wait for each other's hundreds
 UNSTORED = "the database does not take results"
+UNNOTED = "a machine cannot write its claim journal: look at its disk (`manage.py doctor`)"
+UNNOTED_PAUSE = timedelta(seconds=15)  # long enough to give the lane back, perhaps to another machine
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
 
 
@@ -85,6 +87,8 @@ class Lane:
             raise dispatcher.failure
         if dispatcher.stale:
             await self.reload()
+        if self.stopping:
+            return Sleep(self.clock.now())
         now = self.clock.now()
         self._notice_clock_step(now)
         await self._reload_if_outdated(now)
@@ -93,6 +97,8 @@ class Lane:
             return sleep
         if self.ledger.outbox.holds(self.account_id):
             return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # the process that stores them wakes the lane
+        if not self.ledger.notes_claims():
+            return Sleep(now + UNNOTED_PAUSE, UNNOTED, run_id=run.id)
         if self.account.probing and dispatcher.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
         if not self._make_room(run, now):
@@ -101,18 +107,18 @@ class Lane:
             if between is None:
                 return Sleep(self._next_part(*self.runs), "waiting for the provider", "provider", run.id)
             run = between
-        slot = next_slot(self.account.pace, self.account.pace_settings, now)
-        if slot > now:
-            return await self._wait_for(slot, run, now)
+        earliest = earliest_send(self.account.pace, self.account.pace_settings, now)
+        if earliest > now:
+            return await self._wait_for(earliest, run, now)
         if dispatcher.uploads.must_be_left(run, now):
             self.stop()
         elif await dispatcher.media_ready(run, now):
             await dispatcher.claim_and_send(run, now)
         return Sleep(now)
 
-    async def _wait_for(self, slot: datetime, run: LaneRun, now: datetime) -> Sleep:
+    async def _wait_for(self, earliest: datetime, run: LaneRun, now: datetime) -> Sleep:
         """Wait for the pace. A break that the provider asked for is shown to operators."""
-        until, held = min(slot, run.closes_at), self.dispatcher.learning.held
+        until, held = min(earliest, run.closes_at), self.dispatcher.learning.held
         if held is None or held.until <= now:
             return Sleep(until, "pace", "pacing", run.id)
         if not self.dispatcher.open:
@@ -178,13 +184,14 @@ class Lane:
     # --- what there is to do ----------------------------------------------------------------------------
 
     async def reload(self) -> None:
-        """Read account, pace settings and live runs again. The pace itself stays ours."""
+        """Read account, pace settings and live runs again. The pace itself stays ours. With another server or password
+        the lane ends: the driver takes it again at once, with a transport for them."""
         dispatcher, ours = self.dispatcher, self.account
         dispatcher.stale = False
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
         dispatcher.learning.account = replace(
             fresh.account,
-            pace=_with_break(ours, fresh.account),
+            pace=_with_news(ours, fresh.account, self.clock.now()),
             sample=ours.sample,
             sample_run=ours.sample_run,
             epoch=ours.epoch,
@@ -192,6 +199,8 @@ class Lane:
             probing=fresh.account.probing or ours.probing,
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
+        if fresh.account.config != dispatcher.transport.account:
+            self.stop()
         if fresh.account.on_trial and not dispatcher.calls:
             dispatcher.learning.begin_trial()
         kept = {run.id: run for run in self.runs}
@@ -199,7 +208,7 @@ class Lane:
         for gone in kept.values():
             dispatcher.stop_run(gone)
             if not dispatcher.open.of(gone):
-                await closing.describe_again(self.ledger, gone.id)
+                await closing.describe_again(self.ledger, gone.id, self.clock.now())
         dispatcher.uploads.handles = fresh.handles
 
     async def _reload_if_outdated(self, now: datetime) -> None:
@@ -245,9 +254,9 @@ class Lane:
         return Sleep(until, "waiting to try again", "retries", run.id)
 
     def _make_room(self, run: LaneRun, now: datetime) -> bool:
-        """Return whether something of the run can be claimed. If all slots are taken, blocked runs first release their
-        targets that are between two parts: those slots would stay taken until the run goes on, and a run that is about
-        to be closed never does."""
+        """Return whether something of the run can be claimed. If the concurrency is used up, blocked runs first release
+        their targets that are between two parts: those would count until the run goes on, and a run that is about to be
+        closed never does."""
         if self._full() and not self.dispatcher.ready(run, now):
             for other in self.runs:
                 if other.queue.between_parts and self._gate(other, now) != OPEN:
@@ -284,11 +293,11 @@ class Lane:
             run=run.id,
             account=self.account_id,
             now=now,
-            open=array(self.dispatcher.open.of(run)),
+            open=array(self.dispatcher.open.of(run) | self.ledger.unclaimable()),
             earlier=array(self._earlier(run)),
             follow_up=run.follow_up,
             no_new_chats=not self.dispatcher.new_chats.may_begin(now),
-            answers=run.answers,
+            message_1=run.message_1,
             most=self._chunk(run),
         )
         began = self.clock.monotonic()
@@ -307,8 +316,8 @@ class Lane:
     def _earlier(self, run: LaneRun) -> list[int]:
         """Return the runs that this one does not overtake. Message 2 is sent first of all, but never before its Message
         1."""
-        earlier = [other.id for other in self.runs[: self.runs.index(run)] if other.answers != run.id]
-        return [*earlier, run.answers] if run.answers is not None else earlier
+        earlier = [other.id for other in self.runs[: self.runs.index(run)] if other.message_1 != run.id]
+        return [*earlier, run.message_1] if run.message_1 is not None else earlier
 
     def _chunk(self, run: LaneRun) -> int:
         """Return how many targets to fetch: half a minute's worth, so that changes are noticed, and only a few at
@@ -366,7 +375,7 @@ class Lane:
         """Stop the run once nothing of it is in flight here. A failure in flight gives its part of the cap back, so
         the account's limits are asked again then."""
         dispatcher = self.dispatcher
-        if gate.reason not in (PauseReason.ACCOUNT_HOURS, PauseReason.ACCOUNT_CAPACITY):
+        if gate.reason not in gates.ASKED_AGAIN:
             run.closing = gate
         dispatcher.stop_run(run)
         if dispatcher.open.of(run):
@@ -380,10 +389,13 @@ class Lane:
         self.runs.remove(run)
 
 
-def _with_break(ours: LaneAccount, fresh: LaneAccount) -> PaceState:
-    """Return our pace, with a break of the provider that an earlier holder learnt of late."""
+def _with_news(ours: LaneAccount, fresh: LaneAccount, now: datetime) -> PaceState:
+    """Return our pace, with a break of the provider that an earlier holder learnt of late, and without what a person
+    has written with the account's phone since."""
     until = fresh.pace.next_send_at
-    return held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
+    pace = held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
+    written = fresh.written_elsewhere - ours.written_elsewhere
+    return spent_elsewhere(pace, fresh.pace_settings, written, now)
 
 
 def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:
@@ -431,12 +443,12 @@ def _close_steps(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) ->
 # one look into the index, however many targets there are.
 LEFT_BEHIND = """
 SELECT a.status, coalesce(r.slips -> a.id::text ->> 'why', '') AS why
-  FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS slipped(id), accounts_account a
- WHERE r.id = %(run)s AND r.sending = 0 AND a.id = slipped.id::bigint AND NOT a.id = ANY(r.lanes)
+  FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS delayed(id), accounts_account a
+ WHERE r.id = %(run)s AND r.sending = 0 AND a.id = delayed.id::bigint AND NOT a.id = ANY(r.lanes)
    AND EXISTS (SELECT FROM fanout_runtarget t WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending')
    AND NOT EXISTS (SELECT FROM unnest(r.lanes) AS l(id), LATERAL (
                      SELECT FROM fanout_runtarget o
-                      WHERE o.run_id = r.id AND o.account_id = l.id AND o.status = 'pending' LIMIT 1) AS owed)
+                      WHERE o.run_id = r.id AND o.account_id = l.id AND o.status = 'pending' LIMIT 1) AS more)
  LIMIT 1
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -19,15 +20,18 @@ from typing import Any, TypeVar
 import psycopg
 
 from fanout.database import Gathering, WriteAll
+from fanout.engine.claim_journal import ClaimJournal
 from fanout.engine.commit import (
-    LOCKED_RUNS,
+    LOCKED_ROWS,
     Claim,
     ClaimEntry,
     Commit,
     LaneWrite,
+    Locked,
     Result,
     Skip,
     Written,
+    accounts_of,
     calls_of,
     columns,
     entries_of,
@@ -37,6 +41,7 @@ from fanout.engine.commit import (
     recording,
 )
 from fanout.engine.connection import Link, Row, may_work_later
+from fanout.engine.counters import FOLD, HotRuns
 from fanout.engine.outbox import Outbox
 
 log = logging.getLogger("crier.ledger")
@@ -46,6 +51,9 @@ Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
 REFUSED_PAUSE = 1.0  # seconds after which a lane may try again to claim what the database could not grant
+LOCKED_PAUSE = 5.0  # seconds for which an account waits that needs a locked row of a kind that we do not look up
+#: entries of one commit that may meet a lock. Each takes the lock timeout, and the driver must beat in between.
+MOST_LOCKED = 3
 #: claims and results after which further lanes begin a new commit. Everything that 800 sends bring at once made lanes
 #: and PostgreSQL wait for each other in turn; in parts of this size both work.
 FULL = 200
@@ -61,8 +69,12 @@ class Ledger:
     """Group-commits one driver's claims and results. `locks` holds the advisory locks and is the only connection that
     claims; `reads` serves look-ups, so that they never stand in the middle of a commit."""
 
-    def __init__(self, locks: Link, reads: Link, outbox: Outbox | None = None) -> None:
+    def __init__(
+        self, locks: Link, reads: Link, outbox: Outbox | None = None, journal: ClaimJournal | None = None
+    ) -> None:
         self.outbox = outbox if outbox is not None else Outbox()
+        self.journal = journal  # None: commits of this database are never lost
+        self.held = False  # nothing is claimed on this server until its history is accepted
         self.locks = locks
         self.reads = reads
         self.exclusive = asyncio.Lock()
@@ -75,7 +87,9 @@ class Ledger:
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
         self._in_hand: Commit | None = None  # being written right now
-        self._locked: set[int] = set()  # runs that another session has locked for long
+        self._hot = HotRuns()
+        self._lanes: dict[int, LaneWrite] = {}  # as they were last stored
+        self._locked = Locked()
         self._ending = False
         self._writer: asyncio.Task[None] | None = None
 
@@ -91,6 +105,7 @@ class Ledger:
             self._wake.set()
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
             self._writer.cancel()
+            await self._count_at_the_end()
         await self.close_connections()
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
@@ -137,6 +152,8 @@ class Ledger:
         """Hand in a result: durable when `written` is called, or kept in the outbox. A claim that is made after this is
         never durable before it, and not granted while it is kept."""
         result.lesson = lane
+        if self.journal is not None:
+            self.journal.answered(result)
         if self.lost.is_set():
             self.outbox.put([result])
             _tell(written, None)
@@ -242,10 +259,11 @@ class Ledger:
             self._answer(commit, granted)
 
     async def _write_unlocked(self, commit: Commit, error: Exception) -> None:
-        """Write a commit after a lock timeout: entries of the locked runs wait, the rest is written without them."""
+        """Write a commit after a lock timeout: entries that need a locked row wait, the rest is written without
+        them."""
         log.warning("a row is locked: %s", error)
         try:
-            await self._look_for_locked(commit.runs())
+            await self._look_for_locked(commit)
             commit = await self._without_locked(commit)
             self._answer(commit, await self._write(commit))
         except Exception as again:
@@ -254,47 +272,72 @@ class Ledger:
             else:
                 await self._write_one_by_one(commit)
 
-    async def _look_for_locked(self, runs: Iterable[int]) -> None:
-        rows = await self.locks.query(LOCKED_RUNS, {"runs": [*runs]})
-        self._locked = {row["id"] for row in rows}
+    async def _look_for_locked(self, commit: Commit | None = None) -> None:
+        """Look which rows of the commit are locked, and which of those known to be locked still are."""
+        known = self._locked
+        rows = {
+            "runs": [*known.runs, *(commit.runs() if commit else ())],
+            "lanes": [*known.lanes, *(commit.lanes if commit else ())],
+            "targets": [*known.targets, *(commit.targets() if commit else ())],
+            "people": [*known.people, *(commit.people() if commit else ())],
+        }
+        known.update(await self.locks.query(LOCKED_ROWS, rows), time.monotonic())
 
     async def _without_locked(self, commit: Commit) -> Commit:
-        """Return the part of a commit that can be written now. For runs that are still locked, results are kept, starts
-        go with the next commit, and claims are refused after a moment: their lanes ask again."""
+        """Return the part of a commit that can be written now. Of what needs rows that are still locked, results are
+        kept, starts and lane states go with the next commit, and claims are refused after a moment: their lanes ask
+        again."""
         if self._locked:
-            await self._look_for_locked(self._locked)
-        if self._locked.isdisjoint(commit.runs()):
+            await self._look_for_locked()
+        if not self._locked:
             return commit
         free, held_up = commit.parted(self._locked)
         _refuse(held_up.claims)
         self._keep_results(held_up)
-        if held_up.starts and not self._ending:
-            following = self._full[0] if self._full else self._commit
-            following.starts = held_up.starts | following.starts
+        if (held_up.starts or held_up.lanes) and not self._ending:
+            held_up.go_before(self._full[0] if self._full else self._commit)
             asyncio.get_running_loop().call_later(REFUSED_PAUSE, self._wake.set)
         return free
 
     def _waits_for_a_lock(self) -> bool:
-        """Return whether only starts of locked runs are left: they go with the next commit, or are tried after a pause.
-        At once, the database would be asked without end."""
-        commit = self._commit
-        return not self._full and commit.only_starts and self._locked.issuperset(commit.starts)
+        """Return whether only entries of locked rows are left: they go with the next commit, or are tried after a
+        pause. At once, the database would be asked without end."""
+        return not self._full and self._commit.only_waits(self._locked)
 
-    async def locked_runs(self) -> set[int]:
-        """Return the runs that could not be locked in time and still cannot."""
+    async def locked(self) -> Locked:
+        """Return the rows that could not be locked in time and still cannot."""
         if self._locked and not self.lost.is_set():
             async with self.exclusive:
-                await self._look_for_locked(self._locked)
+                await self._look_for_locked()
         return self._locked
+
+    def unclaimable(self) -> set[int]:
+        """Return targets that cannot be claimed at the moment, because another session has locked them or their
+        person."""
+        return self._locked.unclaimable()
+
+    def lane_waits(self, account_id: int) -> bool:
+        """Return whether the lane's state could not be written yet, because another session has locked it."""
+        if account_id not in self._locked.lanes:
+            return False
+        return any(account_id in commit.lanes for commit in (*self._full, self._commit))
 
     async def _write(self, commit: Commit) -> set[int]:
         """Write a commit in one round trip and one transaction: results first, because they make room for claims."""
         self._refuse_claims_beside_unstored_results(commit)
-        calls = calls_of(commit)
+        if commit.claims and not self.notes_claims():
+            _refuse(commit.claims)
+            commit.claims = []
+        runs, now = commit.runs(), asyncio.get_running_loop().time()
+        hot = self._hot.among(runs, now)
+        same = {pk for pk, lane in commit.lanes.items() if lane.adds_nothing_to(self._lanes.get(pk))}
+        calls = calls_of(commit, hot, same)
         if not calls:
             return set()
         self.commits += 1
         answers = await self.locks.call(calls)
+        self._hot.written(runs, hot, now)
+        self._lanes.update((pk, lane) for pk, lane in commit.lanes.items() if pk not in same)
         for (name, _), rows in zip(calls, answers):
             if name == "claim":
                 return {row["id"] for row in rows}
@@ -310,7 +353,17 @@ class Ledger:
     def _waits(self, entry: ClaimEntry) -> bool:
         return any(self.outbox.holds(claim.account_id) for claim in entry[0])
 
+    def notes_claims(self) -> bool:
+        """Return whether this machine can note what it claims. Otherwise nothing is claimed: after lost commits it
+        would be sent twice."""
+        return self.journal is None or self.journal.can_write()
+
     def _answer(self, commit: Commit, granted: set[int]) -> None:
+        if granted and self.journal is not None:  # before the providers are called
+            noted = [c for claims, _ in commit.claims for c in claims if c.target_id in granted]
+            if not self.journal.claimed(noted):
+                self.outbox.put([never_sent(claim, "this machine could not note the claim") for claim in noted])
+                granted = set()
         for claims, future in commit.claims:
             if not future.done():
                 future.set_result({c.target_id for c in claims} & granted)
@@ -351,28 +404,58 @@ class Ledger:
 
     async def _write_one_by_one(self, commit: Commit) -> None:
         """Write the entries of a commit one by one, so that a refused entry does not take the others with it."""
+        locked = 0
         for entry in entries_of(commit):
+            if locked and (locked >= MOST_LOCKED or not self._locked.accounts.keys().isdisjoint(accounts_of(entry))):
+                self._put_off(entry)
+                continue
             try:
                 granted = await self._write(entry)
             except Exception as error:
+                if isinstance(error, psycopg.errors.LockNotAvailable):
+                    locked += 1
+                    self._let_wait(accounts_of(entry))
                 if self._in_hand is not None:
                     self._in_hand.refused = True
                 self._not_written(entry, error)
             else:
                 self._answer(entry, granted)
 
+    def _let_wait(self, accounts: Iterable[int]) -> None:
+        """Let accounts wait for a lock that we do not know: the rows that we look up are free."""
+        self._locked.accounts |= dict.fromkeys(accounts, time.monotonic() + LOCKED_PAUSE)
+
+    def _put_off(self, entry: Commit) -> None:
+        self._keep_results(entry)
+        _refuse(entry.claims)
+        if self._in_hand is not None:
+            self._in_hand.refused = True
+
     def _not_written(self, entry: Commit, error: Exception) -> None:
         if self.locks.closed:
             self._lose(entry, error)
         elif may_work_later(error):
-            self._keep_results(entry)
-            _refuse(entry.claims)
+            self._put_off(entry)
         else:
             for _, written in entry.results:
                 _tell(written, error)
             for _, granted in entry.claims:
                 if not granted.done():
                     granted.set_exception(error)
+
+    async def count_appended(self) -> None:
+        """Bring the counters of runs up to date whose changes were appended."""
+        now = asyncio.get_running_loop().time()
+        if runs := self._hot.due(now):
+            for row in await self.write(FOLD, {"runs": runs}):
+                self._hot.counted(row["ids"], now)
+
+    async def _count_at_the_end(self) -> None:
+        if runs := self._hot.uncounted:
+            try:
+                await asyncio.wait_for(self.write(FOLD, {"runs": sorted(runs)}), WRITER_PATIENCE)
+            except (LedgerLost, psycopg.Error, TimeoutError) as error:
+                log.warning("counters are brought up to date by the next driver, or within a minute: %s", error)
 
     async def write_late(self, results: list[Result]) -> None:
         """Write results of an earlier connection."""
@@ -393,7 +476,9 @@ class Ledger:
         try:
             await self.locks.call(calls_of(commit))
         except psycopg.errors.LockNotAvailable:
-            await self._look_for_locked({*commit.runs(), *self._locked})
+            await self._look_for_locked(commit)
+            if len(commit.results) == 1 and not self._locked.holds_up(commit.results[0][0]):
+                self._let_wait(accounts_of(commit))
             raise
 
     # --- single statements, off the hot path ------------------------------------------------------------

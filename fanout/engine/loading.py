@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,13 +14,14 @@ from django.conf import settings
 
 from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.registry import channel, config_of
+from fanout.database import Statement, carry_out_with
 from fanout.engine.commit import ANOTHER_UNDER_WAY, columns
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
 from fanout.lanes.account_limits import USED_TODAY, Day, as_arrays, cap_of_row, day_of
-from fanout.lanes.account_state import AccountState, account_facts, budgeted
-from fanout.lanes.chats import BEGUN_TODAY, HEARD_AT, NEW_CHAT
+from fanout.lanes.account_state import AccountState, counts
+from fanout.lanes.chats import LAST_WROTE_AT, NEW_CHAT
 from fanout.models.run import Run, in_sql, lane_order
 from fanout.rules import gates
 from fanout.rules.follow_up_limits import Limits, Prospect
@@ -48,7 +50,9 @@ class Target:
     # The account has not written to this person yet, nor the person to it.
     new_chat: bool = False
     # When the person last wrote to the account.
-    heard_at: datetime | None = None
+    last_wrote_at: datetime | None = None
+    # The provider's ids of the parts that have gone out, where the message has several.
+    part_ids: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,8 +84,10 @@ class LaneRun:
     # The account's queue of follow-ups is long: follow-ups wait longer between sends.
     under_backpressure: bool = False
     # The run with Message 1, if this is Message 2.
-    answers: int | None = None
+    message_1: int | None = None
     is_test: bool = False
+    # Reminder, moment and action, as the claim journal notes them.
+    origin: str = ""
     queue: TargetQueue = field(default_factory=TargetQueue)
     waiting_until: datetime | None = None
     closing: Close | None = None
@@ -95,7 +101,7 @@ class LaneRun:
     @property
     def interrupts(self) -> bool:
         """Return whether it interrupts another run, as Message 2 and tests do."""
-        return self.answers is not None or self.is_test
+        return self.message_1 is not None or self.is_test
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +115,7 @@ class LaneAccount(AccountState):
     # Whether every message gets a visible unsubscribe link.
     adds_link: bool
     epoch: int
-    poke: int
+    wake_count: int
     sample: str
     sample_run: int | None
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
@@ -193,8 +199,8 @@ async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, 
     rows = await ledger.read(LANES, (accounts,))
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
+    await _load_counts(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
-    await _load_new_chats(ledger, lanes)
     await _load_handles(ledger, lanes)
     return lanes
 
@@ -204,6 +210,15 @@ async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
         for account_id in row["lanes"]:
             if account_id in lanes:
                 lanes[account_id].runs.append(lane_run(row, lanes[account_id].account.config.channel))
+
+
+async def _load_counts(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
+    """Count what the limits of accounts with runs are about."""
+
+    async def read_all(statements: Sequence[Statement]) -> list[list[Row]]:
+        return [await ledger.read(*statement) for statement in statements]
+
+    await carry_out_with(read_all, [counts([lane.account for lane in lanes.values() if lane.runs])])
 
 
 async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
@@ -216,21 +231,13 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             limit = own.get((row["account_id"], action))
             today = gates.local_date(row["timezone"], now)
             cap = cap_of_row(row, action, gates.OwnLimit(limit["limit"]) if limit else None, today).limit
-            lane.account.facts[action] = replace(account_facts(row), cap=cap, day_ends_at=lane.account.day[1])
+            lane.account.facts[action] = replace(lane.account.base_facts, cap=cap, day_ends_at=lane.account.day[1])
             if cap is not None:
                 capped.append(day_of(row["account_id"], row["channel"], action, lane.account.day))
     if capped:
         for used in await ledger.read(USED_TODAY, as_arrays(capped)):
             facts = lanes[used["account_id"]].account.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
-
-
-async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
-    """Read how many chats each account has begun today, where that is limited."""
-    if parameters := budgeted([lane.account for lane in lanes.values() if lane.runs]):
-        for row in await ledger.read(BEGUN_TODAY, parameters):
-            account = lanes[row["account_id"]].account
-            account.new_chats = account.new_chats.begin(row["begun"])
 
 
 async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
@@ -251,7 +258,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         facts={},
         adds_link=settings.UNSUBSCRIBE_FOOTER and channel(row["channel"]).subject,
         epoch=row["epoch"],
-        poke=row["poke"],
+        wake_count=row["poke"],
         sample=row["sample"],
         sample_run=row["sample_run"],
     )
@@ -272,7 +279,8 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         parts=[read_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
         # Message 2 waits for the next opening of its window, attempted or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
-        answers=row["answers_id"],
+        message_1=row["answers_id"],
+        origin=f"{row['reminder_id']}\t{row['scheduled_for'].isoformat()}\t{of.counts(row['action'])}",
         is_test=row["is_test"],
         follow_up=row["follow_up"],
         waiting_until=row["waiting_until"],
@@ -311,18 +319,18 @@ def _content(media: dict[str, Any]) -> bytes:
 #
 # A run passes over recipients to whom an earlier live run still has to send: nothing overtakes. A follow-up also passes
 # over people to whom another account is sending one at this moment. Message 2 follows only where something of Message 1
-# has arrived (`answers`, null for every other run).
+# has arrived (`message_1`, null for every other run).
 TARGETS = f"""
 SELECT w.n, next.*
-  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, answers, most, n
+  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, message_1, most, n
           FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[], %s::bool[],
                       %s::bigint[], %s::int[])
                WITH ORDINALITY
-                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, answers, most, n)) AS w
+                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, message_1, most, n)) AS w
  CROSS JOIN LATERAL (
-SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
-       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat, {HEARD_AT} AS heard_at,
-       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.answers AND f.recipient_id = t.recipient_id
+SELECT t.id, t.address, t.parts_sent, t.part_ids, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
+       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat, {LAST_WROTE_AT} AS last_wrote_at,
+       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.message_1 AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
@@ -364,7 +372,7 @@ class Wanted(NamedTuple):
     earlier: str
     follow_up: bool
     no_new_chats: bool
-    answers: int | None
+    message_1: int | None
     most: int
 
 
@@ -404,7 +412,8 @@ def target(row: Row, follow_up: bool) -> Target:
         facts,
         row["values"],
         new_chat=row["new_chat"],
-        heard_at=row["heard_at"],
+        last_wrote_at=row["last_wrote_at"],
+        part_ids=row["part_ids"],
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
 import psycopg
 
-from fanout.engine.commit import Result
+from fanout.engine.commit import Locked, Result
 from fanout.engine.connection import may_work_later
 from fanout.rules.outcomes import AccountChange
 
@@ -67,45 +67,46 @@ class Outbox:
             await write(self._stops[0])
             self._release([self._stops.popleft().account_id])
 
-    async def write(self, write_late: WriteLate, locked: Collection[int] = ()) -> list[Result]:
-        """Write a bounded number of results, removed only when they are durable, except those of `locked` runs. Returns
-        the results written."""
-        results = list(islice((result for result in self._results if result.run_id not in locked), WRITTEN_AT_ONCE))
+    async def write(self, write_late: WriteLate, locked: Locked) -> list[Result]:
+        """Write a bounded number of results, removed only when they are durable, except those that need a `locked` row.
+        Returns the results written."""
+        results = list(islice((result for result in self._results if not locked.holds_up(result)), WRITTEN_AT_ONCE))
         if results:
-            results = await self._write(write_late, results)
+            results = await self._write(write_late, results, locked)
             written = set(map(id, results))
             self._results = [result for result in self._results if id(result) not in written]
             self._release([result.account_id for result in results])
             self.changed_runs.update(result.run_id for result in results)
         return results
 
-    async def _write(self, write_late: WriteLate, results: list[Result]) -> list[Result]:
+    async def _write(self, write_late: WriteLate, results: list[Result], locked: Locked) -> list[Result]:
         """Write results. Returns those that need not be tried again."""
         try:
             await write_late(results)
-        except psycopg.OperationalError:
-            raise  # the whole database is affected: it may work later
         except psycopg.Error as error:
+            if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.LockNotAvailable):
+                raise  # the whole database is affected: it may work later
             if len(results) > 1:
-                return await self._write_each(write_late, results)
+                return await self._write_each(write_late, results, locked)
             if may_work_later(error):
                 raise
             log.error("a result was refused: %s", error, extra={"target": results[0].target_id})
         return results
 
-    async def _write_each(self, write_late: WriteLate, results: list[Result]) -> list[Result]:
-        """Write results one by one, so that a refused one does not hold up the others. Raises the error when none could
-        be written."""
+    async def _write_each(self, write_late: WriteLate, results: list[Result], locked: Locked) -> list[Result]:
+        """Write results one by one, so that a refused one does not hold up the others. What is found locked on the way
+        is left out. Raises the error when none could be written."""
         written: list[Result] = []
         problem: psycopg.Error | None = None
         for result in results:
+            if locked.holds_up(result):
+                continue
             try:
-                written += await self._write(write_late, [result])
-            except psycopg.OperationalError as error:
-                problem = error
-                break
+                written += await self._write(write_late, [result], locked)
             except psycopg.Error as error:
                 problem = error
+                if isinstance(error, psycopg.OperationalError):
+                    break  # also after one lock timeout: the driver must beat in between
         if problem is not None and not written:
             raise problem
         return written

@@ -42,6 +42,7 @@ TABLES = (
     "reminders_suppression",
     "fanout_run",
     "fanout_runtarget",
+    "fanout_runchange",
     "fanout_tally",
     "fanout_lanestate",
     "fanout_knownchat",
@@ -57,7 +58,9 @@ COUNT_TARGETS = """
 CREATE TRIGGER inserted AFTER INSERT ON fanout_runtarget REFERENCING NEW TABLE AS new_rows
   FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_inserted();
 CREATE TRIGGER updated AFTER UPDATE ON fanout_runtarget REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-  FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_updated()
+  FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_updated();
+CREATE TRIGGER status BEFORE UPDATE OF status ON fanout_run
+  FOR EACH ROW WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION fanout_fold_at_status()
 """
 
 SIMULATION_LOCKS = 0x53494D  # "SIM", and a number drawn for each

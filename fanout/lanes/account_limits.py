@@ -6,6 +6,7 @@ The lane, the plan, the forecast, the `why` line and the admin all ask here, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
@@ -16,9 +17,10 @@ from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.database import execute
+from fanout.lanes.account_state import AccountState, read_counts
 from fanout.models.run import Run, in_sql
 from fanout.rules.follow_up_limits import QueueLimits
-from fanout.rules.gates import Cap, HasLimit, WarmUp, cap_of_day, local_date
+from fanout.rules.gates import AccountFacts, Cap, HasLimit, WarmUp, cap_of_day, local_date
 from reminders.window import local_day_bounds
 
 # Sent counts; in flight and unconfirmed count as sent. For many accounts and actions at once, each with the bounds of
@@ -74,6 +76,24 @@ def cap_on(account: Account, action: str, day: date) -> Cap:
 def cap_today(account: Account, action: str, now: datetime) -> Cap:
     """Return the cap of the account's calendar day."""
     return cap_on(account, action, local_date(account.timezone, now))
+
+
+def facts_now(account: Account, action: str, now: datetime) -> AccountFacts:
+    """Return the account as the gates see it, with all that its limits count."""
+    state = AccountState.of(account, getattr(account, "lane", None), now)
+    read_counts([state])
+    return with_cap(state.base_facts, account, action, now)
+
+
+def with_cap(facts: AccountFacts, account: Account, action: str, now: datetime) -> AccountFacts:
+    """Return the facts with the account's cap for the action and what is used of it today."""
+    cap = cap_today(account, action, now).limit
+    return replace(
+        facts,
+        cap=cap,
+        used=used_today(account, action, now) if cap is not None else 0,
+        day_ends_at=local_day_bounds(account.timezone, now)[1],
+    )
 
 
 def used_today(account: Account, action: str, now: datetime) -> int:

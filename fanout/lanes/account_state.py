@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from django.conf import settings
@@ -13,15 +13,16 @@ from django.conf import settings
 from accounts import knobs
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.database import execute
+from fanout.database import Steps, carry_out
 from fanout.lanes.chats import BEGUN_TODAY, budget_of, hold_of
 from fanout.models import LaneState
 from fanout.rules.gates import AccountFacts
 from fanout.rules.new_chat_limits import NO_HOLD, NO_LIMIT, NewChats
-from fanout.rules.pace import PaceSettings, PaceState
+from fanout.rules.pace import PaceSettings, PaceState, slowed
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
 
 Row = Mapping[str, Any]  # a row's columns
+UNLIMITED = AccountFacts("active", "", None, BusinessHours("UTC"))
 ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -30,6 +31,8 @@ class AccountState:
     account_id: int
     pace_settings: PaceSettings
     hours: BusinessHours
+    # As the gates see the account, without a cap: that depends on the action.
+    base_facts: AccountFacts = UNLIMITED
     # As the lane's last holder stored it.
     pace: PaceState = field(default_factory=PaceState)
     channel: str = ""
@@ -37,11 +40,13 @@ class AccountState:
     # Targets at the provider at the same time, and seconds between two parts of one target, at least and at most.
     concurrency: int = 3
     jitter: tuple[float, float] = (0.2, 0.5)
+    # Messages that a person wrote with the account's phone, as of this reading.
+    written_elsewhere: int = 0
     # The next message is a single trial.
     probing: bool = False
     # Calls in a row that the provider did not answer in time.
     timeouts: int = 0
-    # Without those begun today: see `count_new_chats`.
+    # Without those begun today: see `read_counts`.
     new_chats: NewChats = NO_LIMIT
     # The account's calendar day, as it was read.
     day: tuple[datetime, datetime] = ALWAYS
@@ -58,17 +63,24 @@ class AccountState:
             "account_id": account["id"],
             "pace_settings": pace_settings(effective),
             "hours": calendar,
+            "base_facts": account_facts(account),
             "pace": pace_state(lane) if lane is not None else PaceState(),
             "channel": account["channel"],
             "knobs": effective,
             "concurrency": int(effective["group_concurrency"]),
             "jitter": (effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000),
+            "written_elsewhere": lane["written_elsewhere"] if lane is not None else 0,
             "probing": lane is not None and lane["probing"],
             "timeouts": lane["timeouts"] if lane is not None else 0,
             "new_chats": NewChats(hold, budget_of(effective), day_ends_at=day[1]),
             "day": day,
         }
         return cls(**state | more)
+
+    @property
+    def interval(self) -> timedelta:
+        """The time between two messages at the present pace."""
+        return timedelta(seconds=slowed(self.pace_settings.interval, self.pace.slow_factor))
 
     @classmethod
     def of(cls, account: Account, lane: LaneState | None, now: datetime, **more: Any) -> Self:
@@ -107,25 +119,28 @@ def calendar_of(account: Row) -> BusinessHours:
     return BusinessHours(account["timezone"], account["hours_start"], account["hours_end"], days)
 
 
-# --- new chats ----------------------------------------------------------------------------------------------
+# --- what must be counted -----------------------------------------------------------------------------------
 
 
-def budgeted(states: Collection[AccountState]) -> list[list[Any]]:
-    """Return the parameters of BEGUN_TODAY for the accounts that limit their new chats; empty: there are none."""
+def counts(states: Collection[AccountState]) -> Steps[None]:
+    """Count what the limits of these accounts are about, with one statement for each such limit. Engine, forecast and
+    `why` carry out the same steps."""
     days = [(s.account_id, *s.day) for s in states if s.new_chats.budget is not None]
-    return [list(column) for column in zip(*days)]
-
-
-def count_new_chats(states: Collection[AccountState]) -> None:
-    """Add the new chats that each account has begun today, where they have a budget, with one query."""
-    if parameters := budgeted(states):
-        begun = {row["account_id"]: row["begun"] for row in execute(BEGUN_TODAY, parameters)}
+    if days:
+        accounts, starts, ends = zip(*days)
+        rows = yield BEGUN_TODAY, {"accounts": list(accounts), "starts": list(starts), "ends": list(ends)}
+        begun = {row["account_id"]: row["begun"] for row in rows}
         for state in states:
             state.new_chats = state.new_chats.begin(begun.get(state.account_id, 0))
+
+
+def read_counts(states: Collection[AccountState]) -> None:
+    """Count on Django's connection."""
+    carry_out(counts(states))
 
 
 def new_chats_now(account: Account, now: datetime) -> NewChats:
     """Return the account's new chats as stored; counted only where they have a budget."""
     state = AccountState.of(account, getattr(account, "lane", None), now)
-    count_new_chats([state])
+    read_counts([state])
     return state.new_chats

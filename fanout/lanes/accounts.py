@@ -23,7 +23,7 @@ from accounts.models import Account, changed_destination, reenter_credentials
 from accounts.presets import Preset
 from accounts.signin import SignIn
 from fanout.lanes import tuning
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, LaneState
 from fanout.models.trail import note
 
@@ -222,6 +222,8 @@ def note_test(account: Account, result: SignIn, user: Any, asked_at: datetime) -
     Event.objects.create(
         account=account, actor=user, at=asked_at, verb="tested", detail=sign_in_result(account, result)
     )
+    if result.learned:
+        account.remember(result.learned)
     if result.ok:
         Account.objects.filter(pk=account.pk, untested_since__lte=asked_at).update(untested_since=None)
         if forget_timeouts(account.pk):

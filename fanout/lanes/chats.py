@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts.addresses import KINDS, NEW_CHAT_KINDS, guess_kind, sql_list
 from fanout.database import execute
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import KnownChat, LaneState, RunTarget
 from fanout.rules.new_chat_limits import NewChatHold, refused
 
@@ -25,7 +25,7 @@ NEW_CHAT = f"""(p.kind IN {COUNTED_KINDS} AND NOT EXISTS (SELECT FROM fanout_kno
                                        WHERE k.account_id = t.account_id AND k.address = t.address))"""
 
 # When the person of a target t last wrote to its account.
-HEARD_AT = f"""CASE WHEN p.kind IN {COUNTED_KINDS}
+LAST_WROTE_AT = f"""CASE WHEN p.kind IN {COUNTED_KINDS}
             THEN (SELECT k.heard_at FROM fanout_knownchat k
                    WHERE k.account_id = t.account_id AND k.address = t.address) END"""
 
@@ -40,7 +40,11 @@ ON CONFLICT DO NOTHING
 """
 
 # Returns whether the chat is new. An older message that comes later changes nothing.
-HEARD_FROM = """
+BEGUN_ON_PHONE = """
+INSERT INTO fanout_knownchat (account_id, address, begun_at) VALUES (%(account)s, %(address)s, %(at)s)
+ON CONFLICT (account_id, address) DO NOTHING
+"""
+NOTE_MESSAGE = """
 INSERT INTO fanout_knownchat AS k (account_id, address, heard_at) VALUES (%(account)s, %(address)s, %(at)s)
 ON CONFLICT (account_id, address) DO UPDATE SET heard_at = excluded.heard_at
  WHERE k.heard_at IS NULL OR k.heard_at < excluded.heard_at
@@ -69,7 +73,7 @@ SELECT d.account_id,
      + (SELECT count(DISTINCT t.address) FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
          WHERE t.account_id = d.account_id AND t.status IN ('sending', 'unconfirmed')
            AND t.claimed_at >= d.starts AND t.claimed_at < d.ends AND {NEW_CHAT}) AS begun
-  FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS d(account_id, starts, ends)
+  FROM unnest(%(accounts)s::bigint[], %(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS d(account_id, starts, ends)
 """
 
 # Read up to the first target that is not a new chat; called only while new chats are held.
@@ -154,10 +158,10 @@ def new_among(persons: QuerySet[Any], account_id: int) -> int:
     return new
 
 
-def heard_among(persons: QuerySet[Any], account_id: int, since: datetime) -> int:
+def wrote_since(persons: QuerySet[Any], account_id: int, since: datetime) -> int:
     """Return how many of these persons have written to the account since then."""
-    heard = KnownChat.objects.filter(account=account_id, heard_at__gt=since).values("address")
-    n: int = persons.filter(address__in=heard).count()
+    wrote = KnownChat.objects.filter(account=account_id, heard_at__gt=since).values("address")
+    n: int = persons.filter(address__in=wrote).count()
     return n
 
 
@@ -194,14 +198,20 @@ def begin_chats(targets: Collection[int]) -> None:
     execute(BEGIN_CHATS, [list(targets)])
 
 
-def heard_from(account_id: int, address: str, at: datetime, now: datetime) -> None:
+def note_message_from(account_id: int, address: str, at: datetime, now: datetime) -> None:
     """Note that a person wrote to the account at this moment: no longer a new chat, and messages held for them may
     go."""
     if guess_kind(address) not in NEW_CHAT_KINDS:
         return
-    rows = execute(HEARD_FROM, {"account": account_id, "address": address, "at": at})
+    rows = execute(NOTE_MESSAGE, {"account": account_id, "address": address, "at": at})
     if any(row["new"] for row in rows):
         wake_lanes([account_id], now)
+
+
+def begun_on_phone(account_id: int, address: str, at: datetime) -> None:
+    """Note that a person wrote to this address with the account's phone: a chat that begins counts like ours."""
+    if guess_kind(address) in NEW_CHAT_KINDS:
+        execute(BEGUN_ON_PHONE, {"account": account_id, "address": address, "at": at})
 
 
 def not_begun(target: RunTarget) -> None:

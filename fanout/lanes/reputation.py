@@ -23,13 +23,13 @@ SPAN = timedelta(days=7)
 WARNED_FOR = timedelta(days=1)
 WARNING = "complaints"
 
-# Complaints of the last days, and the messages that went out in them. Messages sent before the account was last
+# Proven complaints of the last days, and the messages that went out in them. Messages sent before the account was last
 # activated do not count: an operator has seen what became of them.
 COMPLAINTS = """
 SELECT a.id, a.owner_id, a.team_id, a.label,
        (SELECT count(*) FROM fanout_inboundevent e LEFT JOIN fanout_runtarget t ON t.id = e.run_target_id
          WHERE e.account_id = a.id AND e.kind = 'complaint' AND e.happened_at >= since.at
-           AND coalesce(t.claimed_at >= since.at, true)) AS complaints,
+           AND coalesce(t.claimed_at >= since.at, true) AND NOT e.detail @> '{"authentic": false}') AS complaints,
        (SELECT count(*) FROM fanout_activity v
          WHERE v.account_id = a.id AND v.action = ANY(%(actions)s::text[]) AND v.outcome = 'sent'
            AND v.at >= since.at) AS sends,

@@ -10,8 +10,8 @@ from django.conf import settings
 from accounts.actions import Action
 from accounts.models import Account
 from fanout.database import Row, Statement, Steps
+from fanout.lanes.lane_rows import probe_statement, wake_statement
 from fanout.lanes.telling import add_event, tell
-from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.rules import breaker
 from fanout.rules.outcomes import AccountChange
 from reminders.models import Suppression
@@ -43,8 +43,9 @@ def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
 
 
 def pause(account: int, reason: str, actor: int | None, now: datetime) -> Steps[bool]:
-    """Pause an account in any status, by an operator."""
-    rows = yield from _change(account, AccountChange(Status.PAUSED, reason), now, _all_but(Status.PAUSED))
+    """Pause an account, by an operator. An unpaired one stays unpaired: reactivated later, it would seem to work."""
+    before: list[str] = [Status.ACTIVE, Status.SUSPENDED]
+    rows = yield from _change(account, AccountChange(Status.PAUSED, reason), now, before)
     if rows:
         yield wake_statement([account], now)
         yield add_event(now, "paused", reason, account=account, actor=actor)

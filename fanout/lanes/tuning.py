@@ -71,7 +71,7 @@ class Snapshot:
 
 
 def snapshot(account: Account, now: datetime) -> Snapshot:
-    own = {name: value for name, value in account.overrides().items() if value is not None}
+    own = account.overrides()
     for limit in DailyLimit.objects.filter(account=account):
         own[CAP + limit.action] = UNLIMITED if limit.limit is None else limit.limit
     return Snapshot(own, {value.name: value.value for value in effective(account, now)})

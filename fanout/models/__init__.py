@@ -2,7 +2,8 @@
 
 from fanout.models.events import Event, InboundEvent, Notification, Subscription
 from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, KnownId, LaneState, MediaUpload, Tally
-from fanout.models.run import PauseReason, Run, RunTarget
+from fanout.models.run import Offload, PauseReason, Run, RunTarget
+from fanout.models.server import KnownServer, LostClaim
 from fanout.models.trail import TrailEntry
 
 __all__ = [
@@ -13,9 +14,12 @@ __all__ = [
     "InboundEvent",
     "KnownChat",
     "KnownId",
+    "KnownServer",
     "LaneState",
+    "LostClaim",
     "MediaUpload",
     "Notification",
+    "Offload",
     "PauseReason",
     "Run",
     "RunTarget",

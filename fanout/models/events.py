@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.urls import reverse
 
-from accounts.channels.events import EventKind
+from accounts.channels.provider_events import EventKind
 from accounts.fields import EncryptedJSONField
 from accounts.models import Account
 from fanout.models.run import Run
@@ -42,7 +42,8 @@ RECEIPT = Q(kind__in=["delivered", "read"])
 
 
 class InboundEvent(models.Model):
-    """One reply, receipt, bounce, complaint, unsubscription or change of a session. Never stored twice."""
+    """One reply, receipt, bounce, complaint, unsubscription, message of the account's own phone or change of a session.
+    Never stored twice."""
 
     class Kind(models.TextChoices):
         REPLY = EventKind.REPLY.value
@@ -52,6 +53,7 @@ class InboundEvent(models.Model):
         COMPLAINT = EventKind.COMPLAINT.value
         UNSUBSCRIBE = EventKind.UNSUBSCRIBE.value
         AUTOMATIC = EventKind.AUTOMATIC.value
+        WRITTEN = EventKind.WRITTEN.value
         SESSION = EventKind.SESSION.value
 
     class State(models.TextChoices):

@@ -26,6 +26,8 @@ class LaneState(models.Model):
     tat = models.DateTimeField(null=True, blank=True, help_text="GCRA: theoretical arrival time of the next message.")
     next_send_at = models.DateTimeField(null=True, blank=True, help_text="Gap, batch pause or slow-down ends.")
     batch_sent = models.PositiveIntegerField(default=0)
+    # Messages that a person wrote with the account's phone, ever: a holder spends the difference from its own pace.
+    written_elsewhere = models.BigIntegerField(default=0, db_default=0)
     slow_factor = models.FloatField(default=1.0)
     last_claim_at = models.DateTimeField(null=True, blank=True)
     # The last outcomes of one run, one letter each (fanout.rules.breaker): a run is judged by its own.
@@ -72,6 +74,8 @@ class Driver(models.Model):
     beat_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     lanes = models.PositiveIntegerField(default=0)
+    # Whether its commits waited for a standby at its last beat.
+    synchronous = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         constraints = [
@@ -100,6 +104,9 @@ class ClusterBeat(models.Model):
 
 class Activity(models.Model):
     """An account's activity, one row per message: the source of truth for daily caps."""
+
+    #: the kind of messages that a person wrote with the account's phone
+    ON_PHONE = "phone"
 
     class Outcome(models.TextChoices):
         SENT = "sent"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -76,6 +77,8 @@ class Run(Owned):
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="runs")
     # The accounts whose lanes send for it: the run's own, and those it was offloaded to or planned onto.
     lanes = ArrayField(models.BigIntegerField(), default=list)
+    # The kinds of its recipients' addresses, for sentences; empty: not known, as of runs before there was this column.
+    kinds = ArrayField(models.CharField(max_length=16), default=list, db_default=[])
     title = models.CharField(max_length=200)
     action = models.CharField(max_length=32, choices=Action)
     status = models.CharField(max_length=16, choices=Status, default=Status.QUEUED)
@@ -117,7 +120,9 @@ class Run(Owned):
     # One message to the reminder's author, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
-    # Counters, kept by a trigger on fanout_runtarget; nothing else writes them.
+    # Counters, kept by a trigger on fanout_runtarget; nothing else writes them. Of a run that a driver sends at full
+    # speed they are up to a second old while it is running: its last changes are in fanout_runchange, from the number
+    # after `counted_to` on (migration 0016). `LOCK_RUNS` and every change of status bring them up to date.
     total = models.PositiveIntegerField(default=0)
     pending = models.PositiveIntegerField(default=0)
     sending = models.PositiveIntegerField(default=0)
@@ -125,6 +130,7 @@ class Run(Owned):
     failed = models.PositiveIntegerField(default=0)
     skipped = models.PositiveIntegerField(default=0)
     unconfirmed = models.PositiveIntegerField(default=0)
+    counted_to = models.BigIntegerField(default=0, db_default=0, editable=False)
 
     # Where the time went, in seconds; the paused text names the largest.
     seconds_pacing = models.FloatField(default=0)
@@ -194,10 +200,27 @@ class Run(Owned):
         return self.window.opened_before(self.window_closes_at)
 
     def facts(self) -> dict[str, Any]:
-        """Return the columns, and the channel of its accounts if they share one, for the texts."""
-        others = Account.objects.filter(pk__in={*self.lanes} - {self.account_id})
-        channels = {self.account.channel, *(others.values_list("channel", flat=True) if self.lanes[1:] else ())}
-        return vars(self) | {"channel": channels.pop() if len(channels) == 1 else ""}
+        """Return the columns, for the texts."""
+        return vars(self)
+
+
+class Offload(models.Model):
+    """An offload that is under way: its targets are moved in chunks, by the page that began it and then by a task."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="offload")
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+", db_index=False)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False
+    )
+    began_at = models.DateTimeField()
+    total = models.PositiveIntegerField(default=0)  # when it began
+    moved = models.PositiveIntegerField(default=0)
+    and_resume = models.BooleanField(default=False)
+    # Everything is moved; what is left is planning it, and going on.
+    moved_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.moved:,} of {self.total:,} targets moved to {self.account.label}"
 
 
 class RunTarget(models.Model):
@@ -223,7 +246,11 @@ class RunTarget(models.Model):
     position = models.PositiveIntegerField()
     address = models.CharField(max_length=254)
     status = models.CharField(max_length=12, choices=Status, default=Status.PENDING)
+    # The next part to send: those before it have gone out.
     parts_sent = models.PositiveSmallIntegerField(default=0)
+    # The provider's ids of the parts that have gone out, by number, where a message has several. After a part was
+    # refused late, it also says which later ones are not sent again.
+    part_ids = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()), blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True, blank=True)
     planned_at = models.DateTimeField(null=True, blank=True)

@@ -12,6 +12,8 @@ from django.db import models
 
 #: address of the request under way, set by a middleware. Empty: the shell, or Crier itself
 client: ContextVar[str] = ContextVar("client", default="")
+#: set while a command of the shell works for a person
+at_the_shell: ContextVar[bool] = ContextVar("at_the_shell", default=False)
 
 #: kinds whose name an administrator may read; other things are named by their number, because the name may be an
 #: address
@@ -60,8 +62,13 @@ def note_all(verb: str, things: Iterable[Any], actor: Any, now: datetime, detail
 
 def _actor(actor: Any) -> dict[str, Any]:
     if actor is None or actor.pk is None:
-        return {"actor_name": "nobody" if client.get() else f"shell ({_system_user()})"}
+        return {"actor_name": "nobody" if client.get() else shell_user() or "Crier"}
     return {"actor_id": actor.pk, "actor_name": actor.get_username()}
+
+
+def shell_user() -> str:
+    """Return how a person at the shell is named; empty where Crier acts by itself."""
+    return f"shell ({_system_user()})" if at_the_shell.get() else ""
 
 
 def _system_user() -> str:

@@ -16,15 +16,16 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Q, Value
 
 from accounts import access
-from accounts.addresses import NEW_CHAT_KINDS
+from accounts.addresses import NEW_CHAT_KINDS, counted_as
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.chats import heard_among, new_among, new_in_reminders, scaled_to_all
+from fanout.lanes.chats import new_among, new_in_reminders, scaled_to_all, wrote_since
 from fanout.models import Run
 from fanout.plans.outlook import (
     DayPlan,
     LaneShare,
     LaneWork,
+    hold_that_binds,
     look_ahead,
     merged_days,
     share_of,
@@ -130,8 +131,7 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
         in_front=tuple(dict.fromkeys(soonest.lane.queue[n].run_id for n in soonest.mine.in_front)) if soonest else (),
         new_chats=_limit_of_new_chats(bound_by, shares, window, reader),
     )
-    lanes = [share.lane for share in shares]
-    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane, window, at, reader))
+    return replace(forecast, sentence=_sentence(forecast, shares, slowest_share, window, at, reader))
 
 
 # --- in words -------------------------------------------------------------------------------------------
@@ -139,20 +139,23 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
 
 def _sentence(
     forecast: Forecast,
-    lanes: Sequence[LaneWork],
-    slowest_lane: LaneWork,
+    shares: Sequence[LaneShare],
+    slowest_share: LaneShare,
     window: Window,
     at: datetime,
     reader: Reader,
 ) -> str:
-    targets = forecast.left
+    lanes, slowest_lane, targets = [share.lane for share in shares], slowest_share.lane, forecast.left
     if not targets:
         return "Nothing to send."
-    what = f"{targets:,} {_noun_of(lanes)}{'' if targets == 1 else 's'}"
+    what = counted_as(targets, {kind for lane in lanes if lane.targets for kind in lane.kinds})
     if len(lanes) > 1:
         what += f" through {len(lanes)} accounts"
     elif not forecast.new_chats:
         what += f" {_at_pace(forecast, slowest_lane, at)}"
+    hold = hold_that_binds(slowest_share, reader.now)
+    if hold is not None and hold.limit == forecast.bound_by:
+        what += f" from {reader.time(hold.until, window.timezone)} on ({hold.why})"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what} will never finish because of {owner} {forecast.bound_by}."
@@ -192,11 +195,6 @@ def _closing(window: Window, at: datetime, reader: Reader) -> str:
     return own if theirs == own else f"{theirs} ({own} {window.timezone})"
 
 
-def _noun_of(lanes: Sequence[LaneWork]) -> str:
-    nouns = {"recipient" if queued.new_chats else lane.noun for lane in lanes for queued in lane.mine}
-    return nouns.pop() if len(nouns) == 1 else "recipient"
-
-
 def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
     pace = lane.account.pace_settings
     if forecast.bound_by == DAILY_CAP.name:
@@ -220,7 +218,7 @@ def forecast_runs(
     """Forecast many runs with one look through the queue of each account. `senders`: where they have been read."""
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
     actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
-    accounts, snapshots = senders or _senders(runs, actions, now)
+    snapshots = (senders or _senders(runs, actions, now)).snapshots
     left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
     new = new_chats_left(left, snapshots, now)
     queues = {pk: _with(unqueued, pk, snapshots[pk].queued_before, new, now) for pk in actions if pk in snapshots}
@@ -229,9 +227,7 @@ def forecast_runs(
     forecasts = {}
     for run in runs:
         lanes = [(pk, positions) for pk, queue in queues.items() if (positions := _positions(queue, {run.pk}))]
-        mine = [
-            share_of(_lane(snapshots[pk], queues[pk], positions, accounts[pk]), outlooks[pk]) for pk, positions in lanes
-        ]
+        mine = [share_of(_lane(snapshots[pk], queues[pk], positions, run), outlooks[pk]) for pk, positions in lanes]
         forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
     return forecasts
 
@@ -272,10 +268,10 @@ def _positions(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
     return [position for position, queued in enumerate(queue) if queued.run_id in runs]
 
 
-def _lane(snapshot: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[int], account: Account) -> LaneWork:
+def _lane(snapshot: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[int], run: Run) -> LaneWork:
     first, end = positions[0], positions[-1] + 1  # they lie side by side
     before = replace(snapshot, queued_before=queue[:first])
-    return LaneWork(before, queue[first:end], channel(account.channel).noun, queue[end:])
+    return LaneWork(before, queue[first:end], frozenset(run.kinds), queue[end:])
 
 
 def goes_on_from(run: Run, now: datetime) -> datetime:
@@ -328,7 +324,8 @@ def draft_lanes(
         snapshot = snapshots[account.pk]
         new = new_share(account, senders, kinds, count_new(account.pk)) if snapshot.new_chats.limited(now) else 0
         mine = Queued(Work.of(targets, parts), window, at).split(new)
-        lanes.append(LaneWork(snapshot.before(at, sys.maxsize), mine, channel(account.channel).noun))
+        reached = frozenset(kind for kind, n in kinds.items() if n and channel(account.channel).reaches(kind))
+        lanes.append(LaneWork(snapshot.before(at, sys.maxsize), mine, reached))
     return lanes
 
 
@@ -356,7 +353,7 @@ def _offloaded(runs: Sequence[Run], account: Account, snapshot: AccountSnapshot,
     before = snapshot.before(last.scheduled_for, last.pk + 1)
     mine = tuple(queued for run in runs for queued in _moved(run, account, snapshot, now))
     after = snapshot.queued_before[len(before.queued_before) :]
-    return LaneWork(before, mine, channel(account.channel).noun, after)
+    return LaneWork(before, mine, frozenset(kind for run in runs for kind in run.kinds), after)
 
 
 def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime) -> tuple[Queued, ...]:
@@ -372,8 +369,8 @@ def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime)
 
 def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
     """Return the account's own runs that would end later, each with the seconds that it would wait longer."""
-    owed = (*lane.account.queued_before, *lane.after)
-    ends = {queued.run_id: run.last for queued, run in zip(owed, look_ahead(lane.account, owed, now).runs)}
+    others = (*lane.account.queued_before, *lane.after)
+    ends = {queued.run_id: run.last for queued, run in zip(others, look_ahead(lane.account, others, now).runs)}
     later = zip(lane.queue, look_ahead(lane.account, lane.queue, now).runs)
     waits = {queued.run_id: (run.last or 0.0) - (ends.get(queued.run_id) or math.inf) for queued, run in later}
     return {run: seconds for run, seconds in waits.items() if run and seconds >= WORTH_SAYING}
@@ -474,11 +471,11 @@ def template_outlook(reminder: Reminder, at: datetime) -> list[str]:
     people = persons.count() if choice.needed else 0
     if not people:
         return []
-    heard = [
-        heard_among(persons, account.pk, at - free_for)
+    wrote = [
+        wrote_since(persons, account.pk, since)
         for account in choice.accounts
-        if (free_for := channel(account.channel).free_for) is not None
+        if (since := channel(account.channel).free_since(at)) is not None
     ]
     fates = [choice.fate(part, {}) for part in stored_parts(reminder)]
-    who = who_is_outside(people - min(heard), people, exact=len(heard) == 1)
+    who = who_is_outside(people - min(wrote), people, exact=len(wrote) == 1)
     return [who, *(fate["problem"] for fate in fates if fate["problem"])]

@@ -27,7 +27,7 @@ from fanout.plans.projection import (
     projected_limits,
     whose_turn,
 )
-from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, local_date
+from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, Held, held_by, local_date
 from fanout.rules.new_chat_limits import wait_for_new_chats
 from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD
@@ -218,7 +218,7 @@ class LaneWork:
 
     account: AccountSnapshot
     mine: tuple[Queued, ...]
-    noun: str = "group"
+    kinds: frozenset[str] = frozenset()
     after: tuple[Queued, ...] = ()
 
     @property
@@ -284,7 +284,19 @@ def what_binds(share: LaneShare, now: datetime) -> str:
     period, last = share.mine.period, share.mine.last
     if period is None or last is None or (last >= period.ends and period.ended_by == BUSINESS_HOURS.name):
         return BUSINESS_HOURS.name
+    if (hold := hold_that_binds(share, now)) is not None:
+        return hold.limit
     return slowest(account.pace_settings, lane.parts, account.concurrency, account.latency, account.jitter)[0]
+
+
+def hold_that_binds(share: LaneShare, now: datetime) -> Held | None:
+    """Return what keeps the account from sending for now, if that lasts longer than the sending itself."""
+    hold = held_by(share.lane.account.base_facts, now)
+    if hold is None or not share.lane.mine:
+        return None
+    starts = max(now, min(queued.starts for queued in share.lane.mine)).timestamp()
+    until = hold.until.timestamp()
+    return hold if until - starts >= share.end - until else None
 
 
 def _cap_stops(share: LaneShare, now: datetime) -> bool:

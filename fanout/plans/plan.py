@@ -60,10 +60,10 @@ def plan(
     account; `copied` says how many targets of the run each account has already; `new` has the indexes of targets that
     are new chats of an account which limits them."""
     moments = []
-    for place, account in enumerate(accounts):
+    for position, account in enumerate(accounts):
         earlier = copied.get(account.account_id, NONE_COPIED) if copied else NONE_COPIED
-        work = Work.of(earlier.targets + turns.count(place), parts)
-        begins = earlier.new + sum(turns[n] == place for n in new)
+        work = Work.of(earlier.targets + turns.count(position), parts)
+        begins = earlier.new + sum(turns[n] == position for n in new)
         mine = Queued(work, window, starts or now, follow_up=follow_up).split(begins)
         moments.append(_after(earlier, *_apart(_first_moments(account, mine, now, seed), mine)))
     for n, turn in enumerate(turns):

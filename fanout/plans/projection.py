@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from accounts.channels.registry import channel
 from fanout.lanes.account_state import AccountState
-from fanout.rules.gates import BUSINESS_HOURS, DELIVERY_WINDOW, local_date
-from fanout.rules.pace import Bucket, recovered
+from fanout.rules.gates import BUSINESS_HOURS, DELIVERY_WINDOW, held_by, local_date
+from fanout.rules.pace import Bucket, held, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 # --- the account and its queue ---------------------------------------------------------------------------
@@ -61,6 +61,8 @@ class Queued:
     run_id: int = 0
     # Only persons to whom the account has not written yet.
     new_chats: bool = False
+    # Only targets that wait for another try.
+    retries: bool = False
     # The run's action; empty: the action that the snapshot was asked about.
     action: str = ""
 
@@ -97,7 +99,7 @@ class AccountSnapshot(AccountState):
     others: Mapping[str, DailyCap] = field(default_factory=dict)
     latency: float = 0.2
     # Follow-ups left above which they wait longer between sends.
-    pressed_above: int = 200
+    backpressure_above: int = 200
     # Earlier runs, which the lane sends first.
     queued_before: tuple[Queued, ...] = ()
 
@@ -151,8 +153,8 @@ def project_sends(
             at = until
             continue
         period, day = run.period, run.period.account_day
-        while not run.done and run.cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
-            at = idle_since = slot
+        while not run.done and run.cap.left_on(day) > 0 and (earliest := lane.next_at(run, at)) < until:
+            at = idle_since = earliest
             run.cap.use(day)
             yield ProjectedSend(run.number, period, at, *lane.send(run, at))
         if not run.done:
@@ -257,27 +259,28 @@ def _starts(queued: Queued, account: AccountSnapshot, now: datetime) -> datetime
 
 
 class ProjectedLane:
-    """The slots of a lane: as many targets at once as its concurrency, each target's parts in order.
+    """The calls of a lane: as many targets at once as its concurrency, each target's parts in order.
 
     The provider takes from half to one and a half times the usual latency.
     """
 
     def __init__(self, account: AccountSnapshot, now: datetime, rng: random.Random) -> None:
-        self.bucket = Bucket(account.pace, account.pace_settings)
+        hold = held_by(account.base_facts, now)
+        self.bucket = Bucket(held(account.pace, hold.until) if hold else account.pace, account.pace_settings)
         self.follow_ups = 0  # their targets that are left
-        self.pressed_above = account.pressed_above
+        self.backpressure_above = account.backpressure_above
         self.gaps = rng
         self.latency = (account.latency / 2, account.latency * 1.5)
         self.jitter = account.jitter
-        # A sequence each, so that no slot always gets the short draws of one and the long draws of the other.
+        # A sequence each, so that no call always gets the short draws of one and the long draws of the other.
         self.latencies, self.jitters = Even(), Even()
-        self.free = [now.timestamp()] * account.concurrency  # when each slot is free; a heap
+        self.free = [now.timestamp()] * account.concurrency  # when each call may begin; a heap
 
     def next_at(self, run: ProjectedRun, now: float) -> float:
         ready = run.begun[0][0] if run.begun else math.inf
         if run.may_begin and self.free:
             ready = min(ready, self.free[0])
-        return max(self.bucket.next_slot(now), ready)
+        return max(self.bucket.earliest_send(now), ready)
 
     def send(self, run: ProjectedRun, at: float) -> tuple[bool, bool]:
         """Send one message. Returns whether it was its target's first, and its last."""
@@ -286,7 +289,7 @@ class ProjectedLane:
         else:
             heapq.heappop(self.free)
             parts, first = run.take()
-        self._spend(at, run.follow_up and self.follow_ups > self.pressed_above)
+        self._spend(at, run.follow_up and self.follow_ups > self.backpressure_above)
         self.follow_ups -= run.follow_up and parts == 1
         answered_at = at + self.latencies.uniform(*self.latency)
         if parts > 1:
@@ -295,15 +298,15 @@ class ProjectedLane:
             heapq.heappush(self.free, answered_at)
         return first, parts == 1
 
-    def _spend(self, at: float, pressed: bool) -> None:
+    def _spend(self, at: float, under_backpressure: bool) -> None:
         bucket = self.bucket
-        bucket.spend(at, self.gaps, pressed)
+        bucket.spend(at, self.gaps, under_backpressure)
         if bucket.factor > 1:
             # Sending is expected to go well from here on, and a slow-down is then taken back.
             bucket.slow_down(recovered(bucket.factor))
 
     def release(self, run: ProjectedRun, at: float) -> None:
-        """Free the slots of targets between two parts, because the run stops for now."""
+        """End the calls of targets between two parts, because the run stops for now."""
         for _ in range(run.put_back()):
             heapq.heappush(self.free, at)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, QuerySet, Sum
@@ -19,12 +19,11 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.lanes import account_limits, chats
-from fanout.lanes.account_state import count_new_chats
+from fanout.lanes.account_state import read_counts
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
 from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Work
 from fanout.rules.gates import local_date
-from fanout.rules.pace import held
 from reminders.models import Recipient, ReminderTarget
 from reminders.targets import count_kinds, shares
 from reminders.window import local_day_bounds
@@ -57,16 +56,14 @@ def account_snapshots(
             used=limits[a.pk][counted[a.pk]].used,
             others={action: limit for action, limit in limits[a.pk].items() if action != counted[a.pk]},
             latency=latencies.get(a.pk, USUAL_LATENCY),
-            pressed_above=account_limits.queue_limits().threshold,
+            backpressure_above=account_limits.queue_limits().threshold,
         )
         for a in accounts
     }
-    count_new_chats(snapshots.values())
+    read_counts(snapshots.values())
     queues = queues_of(ids, {pk for pk, snapshot in snapshots.items() if snapshot.new_chats.limited(now)})
     for a in accounts:
         snapshots[a.pk].queued_before = tuple(queues.get(a.pk, ()))
-        if a.status == Account.Status.SUSPENDED and a.status_until is not None:
-            snapshots[a.pk].pace = held(snapshots[a.pk].pace, a.status_until)
     return snapshots
 
 
@@ -134,7 +131,9 @@ def measured_latencies(counted: Mapping[int, str]) -> dict[int, float]:
 
 OPEN = (RunTarget.Status.PENDING, RunTarget.Status.SENDING)
 OPEN_BY_RUN = f"""
-SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget t
+SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent), count(t.next_attempt_at),
+       coalesce(sum(t.parts_sent) FILTER (WHERE t.next_attempt_at IS NOT NULL), 0), max(t.next_attempt_at)
+  FROM fanout_runtarget t
  WHERE t.run_id = ANY(%s) AND t.account_id = ANY(%s) AND t.status IN {in_sql(OPEN)} GROUP BY 1, 2
 """
 
@@ -144,21 +143,43 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     are being prepared. `limited`: accounts whose new chats have limits; there a run stands in the queue twice."""
     runs = {run.pk: run for run in _unfinished_runs(accounts)}
     open_targets = {
-        (run, pk): (targets, had) for run, pk, targets, had in _open_targets(runs, accounts) if pk in runs[run].lanes
+        (run, pk): (targets, had, retries)
+        for run, pk, targets, had, *retries in _open_targets(runs, accounts)
+        if pk in runs[run].lanes
     }
     new = chats.pending_new_chats([pair for pair in open_targets if pair[1] in limited])
     uncopied_targets = _still_to_copy(runs.values(), accounts, limited)
     queues: dict[int, list[Queued]] = {}
     for run_id, account_id in open_targets | uncopied_targets:
-        targets, had = open_targets.get((run_id, account_id), (0, 0))
+        targets, had, retries = open_targets.get((run_id, account_id), (0, 0, (0, 0, None)))
         more, more_new = uncopied_targets.get((run_id, account_id), (0, 0))
         first = chats.scaled_to_all(new.get((run_id, account_id), 0), targets)
         run = runs[run_id]
         queued = queued_for(run, work_left(run, targets + more, had), starts_at(run))
-        queues.setdefault(account_id, []).extend(queued.split(first + more_new))
+        at_once, later = _without_retries(run, queued, had, *retries)
+        queues.setdefault(account_id, []).extend([*at_once.split(first + more_new), *later])
     for queue in queues.values():
         queue.sort(key=queue_order)
     return queues
+
+
+def _without_retries(
+    run: Run, queued: Queued, had: int, retries: int, had_by_retries: int, last_retry: datetime | None
+) -> tuple[Queued, list[Queued]]:
+    """Return a run without the targets that wait for another try, and those: they go out after the last of their
+    times. Tests and Message 2 are not split: their place in the queue follows from their start."""
+    if not retries or last_retry is None or queued.due is None:
+        return queued, []
+    others = queued.work.targets - retries
+    later = replace(
+        queued,
+        work=work_left(run, retries, had_by_retries),
+        starts=max(last_retry, queued.starts),
+        retries=True,
+    )
+    if not others:
+        return later, []
+    return replace(queued, work=work_left(run, others, had - had_by_retries)), [later]
 
 
 def _still_to_copy(
@@ -237,7 +258,7 @@ def part_count(run: Run) -> int:
     return max(1, len(run.parts) if counted is None else counted)
 
 
-def _open_targets(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _open_targets(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[Any, ...]]:
     if not runs:
         return []
     with connection.cursor() as cursor:
@@ -291,7 +312,7 @@ def work_by_account(run: Run) -> dict[int, Work]:
 
 def movable(run: Run, account: Account) -> QuerySet[RunTarget]:
     """Return the targets that an offload moves to the account: pending ones of accounts of its channel. Not a target
-    between two parts, whose recipient must not hear from two senders, and not one that may have gone out: only its own
+    between two parts, whose recipient must not have two senders, and not one that may have gone out: only its own
     account can repeat it safely."""
     untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
     return untouched.filter(account__channel=account.channel).exclude(account=account)

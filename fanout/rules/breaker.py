@@ -52,7 +52,8 @@ def bounces(sample: str, threshold: float) -> str:
 
 
 def too_many_bounces(bounced: int, sends: int, threshold: float) -> str:
-    """Return the same for any number of sends: the last ones of a lane, or an account's day."""
+    """Return the sentence about a bounce rate above the threshold; empty below it. The sends are the last ones of a
+    lane, or those of an account's day."""
     if sends < MINIMUM_SAMPLE or bounced / sends <= threshold:
         return ""
     return f"bounce rate {bounced / sends:.0%}: {bounced} of {sends} messages came back"

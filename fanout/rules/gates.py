@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from accounts.actions import warmup_cap
@@ -98,9 +98,13 @@ class Limit:
 
     name: str
     sentence: str  # a template for `str.format`
-    reason: PauseReason
+    reason: PauseReason = PauseReason.ACCOUNT_CAPACITY
     # With auto-resume a run that stopped for it goes on without an operator.
     ends_by_itself: bool = True
+
+    def wrote(self, why: str) -> bool:
+        """Return whether this recorded sentence is its own."""
+        return why.startswith(self.sentence.partition("{")[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,9 @@ class LaneLimit(Limit):
     """A limit that does not depend on the target. `gate` is asked without a run for the account's own limits alone."""
 
     gate: Callable[[AccountFacts, RunFacts | None, datetime], Gate]
+    # Forecasts go through it day by day (`fanout.plans.projection`). All others they take as a hold that ends when the
+    # gate says.
+    by_day: bool = False
 
 
 def window(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
@@ -144,30 +151,39 @@ def daily_cap(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gat
     return Wait(again, DAILY_CAP.sentence.format(used=account.used, cap=account.cap))
 
 
-DELIVERY_WINDOW = LaneLimit("delivery window", "delivery window {state}", PauseReason.WINDOW_CLOSED, gate=window)
+DELIVERY_WINDOW = LaneLimit(
+    "delivery window", "delivery window {state}", PauseReason.WINDOW_CLOSED, gate=window, by_day=True
+)
 ACCOUNT_STATUS = LaneLimit(
     "account status", "account {status}{because}", PauseReason.ACCOUNT_DOWN, ends_by_itself=False, gate=account_status
 )
 BUSINESS_HOURS = LaneLimit(
-    "business hours", "outside the account's business hours", PauseReason.ACCOUNT_HOURS, gate=business_hours
+    "business hours",
+    "outside the account's business hours",
+    PauseReason.ACCOUNT_HOURS,
+    gate=business_hours,
+    by_day=True,
 )
-DAILY_CAP = LaneLimit("daily cap", "Daily cap reached ({used}/{cap})", PauseReason.ACCOUNT_CAPACITY, gate=daily_cap)
+DAILY_CAP = LaneLimit("daily cap", "Daily cap reached ({used}/{cap})", gate=daily_cap, by_day=True)
 
-#: All limits that do not depend on the target, in the order in which they are asked. Lane, `why` line and auto-resume
-#: go through this list; the forecast projects the same limits (`fanout.plans.projection`).
+#: All limits that do not depend on the target, in the order in which they are asked. Lane, auto-resume, `why` line,
+#: forecast and the texts of runs take a limit from this list.
 LIMITS = (DELIVERY_WINDOW, ACCOUNT_STATUS, BUSINESS_HOURS, DAILY_CAP)
 
 #: pause reasons of limits that end without an operator
 ENDS_BY_ITSELF = frozenset(limit.reason for limit in LIMITS if limit.ends_by_itself)
+#: those of the account's own limits: a failure in flight may give something back, so they are asked again
+ASKED_AGAIN = ENDS_BY_ITSELF - {DELIVERY_WINDOW.reason}
 
 # New chats depend on the target: `fanout.rules.new_chat_limits` has their rules.
-NEW_CHAT_BUDGET = Limit("budget of new chats", "New chats today: {begun} of {budget}", PauseReason.ACCOUNT_CAPACITY)
-NEW_CHAT_HOLD = Limit("hold of new chats", "No new chats for now: {why}", PauseReason.ACCOUNT_CAPACITY)
+NEW_CHAT_BUDGET = Limit("budget of new chats", "New chats today: {begun} of {budget}")
+NEW_CHAT_HOLD = Limit("hold of new chats", "No new chats for now: {why}")
 
 
 def reason_recorded(why: str) -> PauseReason:
     """Return the pause reason for the sentence that an active account's lane recorded when it stepped aside."""
-    return BUSINESS_HOURS.reason if why == BUSINESS_HOURS.sentence else DAILY_CAP.reason
+    own = (limit for limit in LIMITS if limit.reason in ASKED_AGAIN)
+    return next((limit.reason for limit in own if limit.wrote(why)), PauseReason.ACCOUNT_CAPACITY)
 
 
 def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
@@ -195,6 +211,21 @@ def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
     """Return the account's own limit that lasts longest, regardless of the window."""
     asked = (limit.gate(account, None, now) for limit in LIMITS)
     return max((gate for gate in asked if isinstance(gate, Wait)), key=lambda wait: wait.until, default=None)
+
+
+class Held(NamedTuple):
+    """A limit that keeps the account from sending for now."""
+
+    limit: str
+    until: datetime
+    why: str
+
+
+def held_by(account: AccountFacts, now: datetime) -> Held | None:
+    """Return the limit that lasts longest among those that forecasts do not go through day by day."""
+    asked = ((limit, limit.gate(account, None, now)) for limit in LIMITS if not limit.by_day)
+    held = (Held(limit.name, gate.until, gate.why) for limit, gate in asked if isinstance(gate, Wait))
+    return max(held, key=lambda one: one.until, default=None)
 
 
 def suspension_over(account: AccountFacts, now: datetime) -> bool:

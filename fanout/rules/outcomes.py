@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -76,6 +77,19 @@ def consequence(
     return _not_sent(outcome, retries, attempts, base, sample, now)
 
 
+def parts_out(parts_sent: int, part_ids: Mapping[str, str]) -> set[int]:
+    """Return the parts of a target's message that have gone out."""
+    return {*range(parts_sent), *map(int, part_ids)}
+
+
+def next_part(part: int, part_ids: Mapping[str, str]) -> int:
+    """Return the part to send after this one. Parts behind one that was refused late may have gone out already."""
+    part += 1
+    while str(part) in part_ids:
+        part += 1
+    return part
+
+
 def retry_delay(retries: Delays, attempts: int, base: float) -> float | None:
     """Return the seconds until the retry after the n-th attempt, or None after the last one."""
     if attempts > (len(retries) or MAX_RETRIES):
@@ -98,7 +112,7 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
     kind = outcome.kind
     cause: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     if kind in RECIPIENT_KINDS:
-        # A refusal of the sender is no fault of the recipient: too many of either pause the account.
+        # The sender was refused, not the recipient; but too many of either pause the account.
         letter = breaker.BOUNCE if kind in (Kind.HARD_BOUNCE, Kind.SENDER_REJECTED) else breaker.ERROR
         return Consequence("failed", letter, suppress="hard_bounce" if kind == Kind.HARD_BOUNCE else "", **cause)
     if kind == Kind.OPTED_OUT:

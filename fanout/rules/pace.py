@@ -71,7 +71,7 @@ class Bucket:
         # How far ahead of the bucket's time a burst may be.
         self.tolerance = self.interval * (self.settings.burst - 1)
 
-    def next_slot(self, now: float) -> float:
+    def earliest_send(self, now: float) -> float:
         """The earliest moment at which the next message may go out."""
         return max(now, self.theoretical_arrival - self.tolerance, self.next_send)
 
@@ -83,21 +83,21 @@ class Bucket:
             self.theoretical_arrival = max(self.theoretical_arrival, at) + self.interval * longer
         if settings.max_gap > 0:
             self.next_send = at + slowed(rng.uniform(settings.min_gap, settings.max_gap), self.factor) * longer
-        self.batch_sent += 1
+        self.batch_sent += 1 if settings.batch_size else 0
         if settings.batch_size and self.batch_sent >= settings.batch_size:
             self.batch_sent = 0
             # The pause comes on top of the usual delay: N messages take N·D + (N/B)·P. It never counts from before the
             # last message: a full bucket must not eat it.
-            self.next_send = self.next_slot(at) + settings.batch_pause
+            self.next_send = self.earliest_send(at) + settings.batch_pause
 
 
-def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> datetime:
+def earliest_send(state: PaceState, settings: PaceSettings, now: datetime) -> datetime:
     """The earliest moment at which the next message may go out."""
     if state.next_send_at is None and (state.theoretical_arrival is None or not settings.per_minute):
         return now  # asked for every message of accounts without a limit
     at = now.timestamp()
-    slot = Bucket(state, settings).next_slot(at)
-    return datetime.fromtimestamp(slot, UTC) if slot > at else now
+    earliest = Bucket(state, settings).earliest_send(at)
+    return datetime.fromtimestamp(earliest, UTC) if earliest > at else now
 
 
 def after_claim(
@@ -114,7 +114,7 @@ def after_claim(
 
 
 def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool = False) -> PaceState:
-    """Return the stored pace, cut to what is possible: a bucket never owes more than its burst, and no gap is longer
+    """Return the stored pace, cut to what is possible: a bucket lags by its burst at most, and no gap is longer
     than the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break,
     which may be of any length."""
     # The last message may have gone out under backpressure.
@@ -145,6 +145,16 @@ def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> P
     if state.theoretical_arrival is None or beyond <= NOTHING:
         return state
     return replace(state, theoretical_arrival=state.theoretical_arrival + beyond, late=state.late + beyond)
+
+
+def spent_elsewhere(state: PaceState, settings: PaceSettings, messages: int, now: datetime) -> PaceState:
+    """Return the pace after a person wrote so many messages with the account's phone: each takes a token. What they
+    wrote in a minute holds the account up for a minute at most."""
+    if messages <= 0 or not settings.per_minute:
+        return state
+    interval = slowed(settings.interval, state.slow_factor)
+    arrival = max(state.theoretical_arrival or now, now)
+    return replace(state, theoretical_arrival=arrival + timedelta(seconds=min(messages * interval, 60)))
 
 
 def held(state: PaceState, until: datetime) -> PaceState:

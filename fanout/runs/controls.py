@@ -1,6 +1,6 @@
 """Let operators control runs and accounts: fire, pause, resume, widen, cancel, retry, archive.
 
-Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes who did
+Each control checks ownership, changes state by one conditional update, wakes the lanes concerned and writes who did
 it, all in one transaction. It answers with a sentence, also when nothing was changed.
 """
 
@@ -11,25 +11,29 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.db.models import Q
 from django.template.defaultfilters import pluralize
+from django_q.tasks import async_task
 
 from accounts import access
-from accounts.channels.registry import channel
+from accounts.channels.http import FAILURES, words_of
+from accounts.channels.registry import channel, pairing
 from accounts.models import Account
 from accounts.signin import NoAnswer, listed_contacts, listed_groups
 from fanout.database import Steps, carry_out, execute
-from fanout.lanes import status
-from fanout.lanes.wake import lock_lanes
+from fanout.lanes import account_limits, status
+from fanout.lanes.lane_rows import lock_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
-from fanout.models.trail import note
-from fanout.runs import firing, freezing, texts, transitions
+from fanout.models.trail import note, shell_user
+from fanout.rules.gates import goes_on_at
+from fanout.runs import firing, freezing, server, texts, transitions
+from fanout.runs.planning import plan_resumed
 from reminders import readiness
 from reminders.groups import add_contacts, synchronise
 from reminders.models import Reminder
@@ -37,7 +41,8 @@ from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
 
 log = logging.getLogger("crier.controls")
-CHUNKS_FOR = 20.0  # seconds that a person waits while a large run is canceled; the sweep of every minute does the rest
+JUST_NOW = timedelta(seconds=30)  # a second click, or a second person at the same moment
+CHUNKS_FOR = 1.5  # seconds of chunks that a person waits for; a task does the rest
 User = Any  # a Django user, or None for Crier itself and for the shell
 
 
@@ -48,6 +53,8 @@ class ControlResult:
     ok: bool
     text: str
     run: Run | None = None
+    #: nothing was done, and it is done after the person has been asked: the text is the question, about `run`
+    asks: bool = False
 
 
 @contextmanager
@@ -65,22 +72,46 @@ def pk_of(user: User) -> int | None:
 
 
 def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
-    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)
+    """Note it in the run's timeline, and what a person did in the audit trail, too."""
+    by = shell_user() if user is None else ""
+    words = f"{detail}, by {by}".removeprefix(", ") if by else detail
+    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=words)
+    note_act(run, user, now, verb, detail)
+
+
+def note_act(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
+    if user is not None or shell_user():
+        note(verb, run, user, now, detail)
 
 
 # --- fire ------------------------------------------------------------------------------------------------
 
 
-def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> ControlResult:
-    """Fire now, or at a later moment, regardless of the schedule, which goes on as before."""
+def fire(
+    reminder: Reminder, user: User, now: datetime, at: datetime | None = None, after: int | None = None
+) -> ControlResult:
+    """Fire now, or at a later moment, regardless of the schedule, which goes on as before. If it was fired a moment
+    ago, by this person or another, nothing is done and the answer asks. `after`: the run that the person knows of and
+    wants another one after."""
     access.require(user, reminder)
     if reminder.archived:
         return ControlResult(False, "This reminder is archived: restore it first.")
     if problem := readiness.rights_problem(reminder, user):
         return ControlResult(False, problem)
-    run = firing.make_run(reminder, at or now, now, actor=user)
-    if run is None:
-        return ControlResult(False, "This reminder was fired at this very moment already.")
+    if not server.may_fire():
+        return ControlResult(False, server.NOT_ACCEPTED)
+    with transaction.atomic():
+        # Of two persons at the same moment one fires, and the other is asked.
+        Reminder.objects.select_for_update(no_key=True, of=("self",)).get(pk=reminder.pk)
+        latest = _fired_just_now(reminder, now)
+        if latest is not None and latest.pk != after:
+            ago = max(1, round((now - latest.created_at).total_seconds()))
+            question = f"“{reminder}” was fired {ago} s ago already. Fire it again?"
+            return ControlResult(False, question, latest, asks=True)
+        run = firing.make_run(reminder, at or now, now, actor=user)
+        if run is None:
+            return ControlResult(False, "This reminder was fired at this very moment already.")
+        note_act(run, user, now, "fired", f"reminder {reminder.pk}")
     if run.status == Run.Status.SKIPPED:
         return ControlResult(False, f"Nothing was sent: {run.error_summary}", run)
     if run.status == Run.Status.FAILED:
@@ -88,7 +119,14 @@ def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = No
     if run.status == Run.Status.PREPARING:
         return ControlResult(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
     starts = f" It starts {moment(at, run.timezone)}, when its window opens." if at and at > now else ""
-    return ControlResult(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
+    reasons = carry_out(transitions.reasons_left_out(run.pk)) if run.skipped else {}
+    return ControlResult(True, f"Fired: {texts.queued(run.facts(), reasons)}{starts}", run)
+
+
+def _fired_just_now(reminder: Reminder, now: datetime) -> Run | None:
+    """Return the run of the last seconds, if it sends or has sent something. Machines' clocks differ a little."""
+    made = reminder.runs.filter(created_at__range=(now - JUST_NOW, now + JUST_NOW), answers=None, is_test=False)
+    return made.exclude(status__in=(Run.Status.SKIPPED, Run.Status.FAILED)).order_by("-created_at").first()
 
 
 def run_again(run: Run, user: User, now: datetime) -> ControlResult:
@@ -130,6 +168,7 @@ def pause(run: Run, user: User, now: datetime) -> ControlResult:
         for child in run.message_2.all():
             carry_out(transitions.pause_by_operator(child.pk, pk_of(user), now))
         run.refresh_from_db()
+        note_act(run, user, now, "paused")
     return ControlResult(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
@@ -182,6 +221,7 @@ def resume(run: Run, user: User, now: datetime) -> ControlResult:
             _resume_message_2(run, now)
         _go_on(run, now)
         log_event(run, user, now, "resumed", f"{run.pending} pending")
+    plan_resumed(run, now)
     return ControlResult(True, f"Resumed: {run.pending} still to send.", run)
 
 
@@ -190,7 +230,7 @@ def _stay_paused(run: Run, user: User, now: datetime) -> ControlResult:
     text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
     run.error_summary = f"{texts.paused(run.facts())} {text}"
     if run.resume_at is not None:
-        run.resume_at = opens  # it missed its own opening and takes the next one
+        run.resume_at = goes_on_after(run, opens, now)  # it missed its own opening and takes the next one
     run.save(update_fields=["error_summary", "resume_at"])
     log_event(run, user, now, "resume refused", text)
     return ControlResult(False, text, run)
@@ -202,7 +242,7 @@ def _account_problem(run: Run) -> str:
         return ""
     account = accounts[0]
     reason = f" ({account.status_reason})" if account.status_reason else ""
-    return f"The account {account.label} is {account.status}{reason}: reactivate it or offload the rest first."
+    return f"The account {account.label} is {account.status}{reason}: {account.way_back} or offload the rest first."
 
 
 def _resume_message_2(run: Run, now: datetime) -> None:
@@ -210,7 +250,7 @@ def _resume_message_2(run: Run, now: datetime) -> None:
     paused = run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR).order_by("pk")
     children = list(paused.select_for_update(no_key=True, of=("self",)))
     if children:
-        # They are poked one run after the other, so lock the lanes of all of them first, in the usual order.
+        # They are woken one run after the other, so lock the lanes of all of them first, in the usual order.
         lock_lanes({account for one in (run, *children) for account in senders(one)})
     for child in children:
         _go_on(child, now)
@@ -271,11 +311,20 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> ControlResult:
     with change(run, user):
         if run.status != Run.Status.PAUSED:
             return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
-        run.resume_at = run.window.opening_after(now)
+        run.resume_at = goes_on_after(run, run.window.opening_after(now), now)
         run.save(update_fields=["resume_at"])
         when = moment(run.resume_at, run.timezone)
         log_event(run, user, now, "resume planned", when)
     return ControlResult(True, f"The run goes on {when}.", run)
+
+
+def goes_on_after(run: Run, opens: datetime, now: datetime) -> datetime:
+    """Return when a run goes on after this opening of its window: as soon as one of its accounts may send by its hours
+    and caps."""
+    accounts = Account.objects.filter(pk__in=senders(run))
+    facts = [account_limits.facts_now(one, channel(one.channel).counts(run.action), now) for one in accounts]
+    times = [at for one in facts if (at := goes_on_at(run.window, one, now, opens))]
+    return min(times, default=opens)
 
 
 def keep_paused(run: Run, user: User, now: datetime) -> ControlResult:
@@ -324,10 +373,10 @@ def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | Non
         ids = list(failed.values_list("pk", flat=True))
         if not ids:
             return ControlResult(False, "There are no failed targets to retry.", run)
-        carry_out(transitions.reopen(run.pk, now))
+        was_finished = carry_out(transitions.reopen(run.pk, now))
         log_event(run, user, now, "retry failed", f"{len(ids)} targets")
-    reopen_targets(run, ids, now)
-    return go_on_if_open(run, now, f"{len(ids)} failed targets will be tried again.")
+    was_finished |= reopen_targets(run, ids, now)
+    return go_on_if_open(run, now, f"{len(ids)} failed targets will be tried again.", was_finished)
 
 
 def reopen_targets(run: Run, ids: list[int], now: datetime) -> bool:
@@ -345,9 +394,9 @@ def batched(items: list[int], size: int) -> Iterator[list[int]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-def go_on_if_open(run: Run, now: datetime, text: str) -> ControlResult:
-    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. The caller has checked
-    ownership."""
+def go_on_if_open(run: Run, now: datetime, text: str, was_finished: bool) -> ControlResult:
+    """Go on at once where the window is open; otherwise the run waits, paused, for the opening. A run that was finished
+    was not paused by an operator, and says what it waits for. The caller has checked ownership."""
     with change(run, None):
         if run.status == Run.Status.CANCELED:
             return ControlResult(False, "The run was canceled meanwhile: nothing more is sent.", run)
@@ -358,10 +407,18 @@ def go_on_if_open(run: Run, now: datetime, text: str) -> ControlResult:
             _resume_message_2(run, now)  # a reply that came in between paused it too
             _go_on(run, now)
             return ControlResult(True, text, run)
+        opens = run.window.next_opening(now)
+        if was_finished:
+            run.pause_reason = PauseReason.ACCOUNT_DOWN if problem else PauseReason.WINDOW_CLOSED
+            run.resume_at = goes_on_after(run, opens, now) if run.auto_resume and not problem else None
+            run.save(update_fields=["pause_reason", "resume_at"])
         describe_pause(run)
         if problem:
             return ControlResult(True, f"{text} But: {problem}", run)
-        when = moment(run.window.next_opening(now), run.timezone)
+    if run.resume_at is not None:
+        goes_on = moment(run.resume_at, run.timezone)
+        return ControlResult(True, f"{text} The delivery window is closed: the run goes on {goes_on}.", run)
+    when = moment(opens, run.timezone)
     return ControlResult(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 
@@ -377,27 +434,38 @@ def cancel(run: Run, user: User, now: datetime) -> ControlResult:
         lock_lanes({account for one in canceled for account in one.lanes})
         for one in canceled:
             carry_out(transitions.cancel(one.pk, pk_of(user), now))
-    for one in canceled:
-        _skip_canceled(one.pk, now)
+        note_act(run, user, now, "canceled")
+    if not all(_skip_canceled(one.pk, now) for one in canceled):
+        enqueue_rest()
     run.refresh_from_db()
     return ControlResult(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
 
 
-def _skip_canceled(run_id: int, now: datetime) -> None:
-    """Skip targets chunk by chunk while a person may wait for it; the next sweep does the rest."""
-    until = time.monotonic() + CHUNKS_FOR
+def _skip_canceled(run_id: int, now: datetime, seconds: float = CHUNKS_FOR) -> bool:
+    """Skip targets of a canceled run chunk by chunk, for a while: it sends nothing more in any case. Returns whether
+    that was all of them."""
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         with transaction.atomic():
             if not carry_out(transitions.skip_canceled(run_id, now)):
-                return
+                return True
+    return False
 
 
-def sweep_canceled(now: datetime) -> int:
-    """Skip targets that a claim had locked while their run was canceled."""
+def enqueue_rest() -> None:
+    """Start the task that carries large controls to their end. Twice does no harm: each chunk is taken once."""
+    async_task("fanout.ops.tasks.carry_on", cluster="main", task_name="carry-on")
+
+
+def sweep_canceled(now: datetime, seconds: float = CHUNKS_FOR) -> int:
+    """Skip targets of canceled runs that are left: a claim had locked them, or there were many. Returns how many runs
+    there were."""
+    until = time.monotonic() + seconds  # for all of them
     runs = Run.objects.filter(status=Run.Status.CANCELED, pending__gt=0).values_list("pk", flat=True)
-    for run_id in runs:
-        _skip_canceled(run_id, now)
-    return len(runs)
+    done = [_skip_canceled(run_id, now, until - time.monotonic()) for run_id in runs]
+    if not all(done):
+        enqueue_rest()
+    return len(done)
 
 
 def archive(run: Run, user: User, now: datetime, archived: bool = True) -> ControlResult:
@@ -418,10 +486,14 @@ def reactivate(account: Account, user: User, now: datetime) -> ControlResult:
     """Let the account send again, by an operator's decision. Its runs are resumed one by one, on purpose."""
     if account.archived:
         return ControlResult(False, f"{account.label} is archived: restore it first.")
+    if account.needs_pairing:
+        return ControlResult(False, f"{account.label} is not paired: open “Pair” on its page to connect its phone.")
     return _change_account(account, user, "reactivated", status.reactivate(account.pk, pk_of(user), now), now)
 
 
 def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> ControlResult:
+    if account.status == Account.Status.UNPAIRED:
+        return ControlResult(False, f"{account.label} is unpaired: it sends nothing until it is paired again.")
     return _change_account(account, user, "paused", status.pause(account.pk, reason, pk_of(user), now), now)
 
 
@@ -461,6 +533,17 @@ def synchronise_groups(account: Account, user: Any, now: datetime) -> ControlRes
     words = f"{len(groups)} groups listed: {done.added} added, {done.renamed} renamed, {done.gone} no longer there"
     Event.objects.create(account=account, actor=user, at=now, verb="groups synchronised", detail=words)
     return ControlResult(True, f"{account.label}: {words}.")
+
+
+def compare_with_journal(account: Account) -> ControlResult:
+    """Have a number's bridge compare a database that was restored with its journal, and send again after that."""
+    if not channel(account.channel).pairs:
+        return ControlResult(False, f"{account.label} is no paired number.")
+    try:
+        answer = async_to_sync(pairing(account.channel))(account.pk, "POST", "restored", None)
+    except FAILURES as error:
+        return ControlResult(False, words_of(error))
+    return ControlResult(answer.status == 200, str(answer.body.get("detail") or f"HTTP {answer.status}"))
 
 
 def synchronise_contacts(account: Account, user: Any, now: datetime) -> ControlResult:

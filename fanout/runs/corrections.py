@@ -1,4 +1,4 @@
-"""Correct what a run did or will do: settle unconfirmed targets, offload the rest to another account and plan it anew,
+"""Correct what a run did or will do: settle unconfirmed targets, offload the rest to another account,
 archive reminders, accounts and recipients.
 
 Like the controls, each is one call that returns a sentence, also when nothing was changed.
@@ -6,40 +6,39 @@ Like the controls, each is one call that returns a sentence, also when nothing w
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
-from django.db import connection, transaction
-from django.db.models import Exists, F, Q, QuerySet
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
 
 from accounts import access
-from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.database import carry_out, execute
+from fanout.database import LOCK_RUNS, carry_out, execute
 from fanout.lanes import chats, status
-from fanout.lanes.chats import chats_with
-from fanout.lanes.wake import wake_lanes
-from fanout.models import Activity, Run, RunTarget
+from fanout.lanes.lane_rows import lock_lanes, wake_lanes
+from fanout.models import Activity, Offload, Run, RunTarget
 from fanout.models.trail import note
-from fanout.plans.projection import Queued, moment, project_sends
-from fanout.plans.queue import account_snapshot, movable, run_shares, shares_in_words
+from fanout.plans.queue import movable, run_shares, shares_in_words
+from fanout.rules.outcomes import next_part
 from fanout.runs import follow_ups, texts, transitions
 from fanout.runs.controls import (
+    CHUNKS_FOR,
     ControlResult,
     User,
     change,
     describe_pause,
+    enqueue_rest,
     go_on_if_open,
     log_event,
     reopen_targets,
     resume_when_open,
     senders,
 )
-from fanout.runs.transitions import UNFINISHED
+from fanout.runs.planning import plan_anew
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.targets import restore
 
@@ -80,7 +79,7 @@ def settle(
 def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> ControlResult:
     """Continue a finished run with them; a run that an operator has paused waits for the operator."""
     if was_finished:
-        return go_on_if_open(run, now, f"{targets} targets will be sent.")
+        return go_on_if_open(run, now, f"{targets} targets will be sent.", was_finished)
     with change(run, None):  # an operator may pause or cancel it at this moment
         if run.status == Run.Status.CANCELED:
             return ControlResult(False, "The run was canceled meanwhile: nothing more is sent.", run)
@@ -111,9 +110,13 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
         for target in targets
     )
     believed = RunTarget.objects.filter(pk__in=[target.pk for target in targets])
-    believed.update(parts_sent=F("parts_sent") + 1)
+    believed.filter(part_ids={}).update(parts_sent=F("parts_sent") + 1)
+    after = {target.pk: next_part(target.parts_sent, target.part_ids) for target in targets}
+    for target in targets:
+        if target.part_ids:
+            believed.filter(pk=target.pk).update(parts_sent=after[target.pk])
     believed.filter(parts_sent__gte=len(run.parts)).update(status=RunTarget.Status.SENT, settled_at=now)
-    more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
+    more = [pk for pk, part in after.items() if part < len(run.parts)]
     whole = [target for target in targets if target.pk not in more]
     follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
     chats.begin_chats([target.pk for target in targets])
@@ -125,27 +128,85 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
 
 def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> ControlResult:
     """Move what is pending to another account of the same channel. What is in flight stays where it is. `and_resume`: a
-    paused run goes on with it, now or when its window opens."""
+    paused run goes on with it, now or when its window opens.
+
+    Targets are moved in chunks, and the account may send the first ones while the others are still being moved. What
+    takes longer than a person should wait is done by a task, also after a crash: see `carry_on_offloads`.
+    """
     access.require(user, account)
     with change(run, user):
         if problem := _not_offloaded(run, account):
             return ControlResult(False, problem, run)
-        before = run.lanes
-    moved = _move(run, account, now)
-    if not moved:
-        return ControlResult(False, f"There is nothing left to move.{_unmovable_note(run, account)}", run)
-    with change(run, user):
-        run.lanes = senders(run)
-        run.save(update_fields=["lanes"])
-        wake_lanes({*before, *run.lanes}, now)
-        log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
-    plan_anew(account, now, run)
+        total = movable(run, account).count()
+        if not total:
+            return ControlResult(False, f"There is nothing left to move.{_unmovable_note(run, account)}", run)
+        fields = {"account": account, "actor": user, "began_at": now, "total": total, "and_resume": and_resume}
+        begun, _ = Offload.objects.update_or_create(run=run, defaults=fields | {"moved": 0, "moved_at": None})
+    return carry_on(begun, now, CHUNKS_FOR)
+
+
+def carry_on(offload: Offload, now: datetime, seconds: float) -> ControlResult:
+    """Carry on with an offload for some seconds. Returns what has happened, also where it is not at its end."""
+    run, until = offload.run, time.monotonic() + seconds
+    while offload.moved_at is None and time.monotonic() < until:
+        if problem := _move_chunk(offload, now):
+            run.refresh_from_db()
+            return ControlResult(False, problem, run)
+    if offload.moved_at is None:
+        enqueue_rest()
+        run.refresh_from_db()
+        return ControlResult(True, f"{offload} so far; the rest follows by itself.", run)
+    plan_anew(offload.account, now, run, until=max(until, time.monotonic() + CHUNKS_FOR))
+    run.refresh_from_db()
+    Offload.objects.filter(pk=offload.pk, began_at=offload.began_at).delete()
     # Counted without a lock, because the run may be large.
-    shares = shares_in_words(run_shares(run))
-    text = f"{moved} targets moved to {account.label}: {shares}.{_unmovable_note(run, account)}"
-    if and_resume and run.status == Run.Status.PAUSED:
-        text = f"{text} {resume_when_open(run, user, now).text}"
+    shares, note = shares_in_words(run_shares(run)), _unmovable_note(run, offload.account)
+    text = f"{offload.moved} targets moved to {offload.account.label}: {shares}.{note}"
+    if offload.and_resume and run.status == Run.Status.PAUSED:
+        text = f"{text} {resume_when_open(run, offload.actor, now).text}"
     return ControlResult(True, text, run)
+
+
+def carry_on_offloads(now: datetime, seconds: float) -> bool:
+    """Carry on with the offloads that are under way, one after the other. Returns whether all are at their end."""
+    until = time.monotonic() + seconds
+    for offload in Offload.objects.select_related("run__account", "account", "actor").order_by("pk"):
+        if time.monotonic() >= until:
+            return False
+        carry_on(offload, now, until - time.monotonic())
+    return not Offload.objects.exists()
+
+
+def _move_chunk(offload: Offload, now: datetime) -> str:
+    """Move a chunk. It locks the run for a moment only, and the account becomes a lane of the run with its first
+    target. Returns why the offload ended before its end; empty where it goes on."""
+    run, account = offload.run, offload.account
+    with transaction.atomic():
+        execute(LOCK_RUNS, {"runs": [run.pk]})  # runs are locked before their targets
+        mine = Offload.objects.filter(pk=offload.pk, began_at=offload.began_at)
+        if not mine.exists():
+            return "Another offload has taken its place, or it was carried to its end."
+        run.refresh_from_db()
+        account.refresh_from_db()
+        if problem := _not_offloaded(run, account):
+            mine.delete()
+            if offload.moved:
+                log_event(run, offload.actor, now, "offloaded", f"{offload}; then: {problem}")
+            return problem
+        lock_lanes({*run.lanes, account.pk})  # all that are woken below, in their order
+        ids = _unlocked(movable(run, account))
+        RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
+        offload.moved += len(ids)
+        if ids:
+            carry_out(transitions.add_lanes(run.pk, [account.pk], now))
+        if len(ids) < transitions.CHUNK:
+            offload.moved_at = now
+            before, run.lanes = run.lanes, senders(run)
+            run.save(update_fields=["lanes"])
+            wake_lanes({*before, *run.lanes}, now)
+            log_event(run, offload.actor, now, "offloaded", f"{offload.moved} targets to {account.label}")
+        mine.update(moved=offload.moved, moved_at=offload.moved_at)
+    return ""
 
 
 def _not_offloaded(run: Run, account: Account) -> str:
@@ -164,22 +225,6 @@ def _not_offloaded(run: Run, account: Account) -> str:
     return ""
 
 
-def _move(run: Run, account: Account, now: datetime) -> int:
-    """Move targets in chunks and return how many were moved. Each chunk locks the run for a moment only, and the
-    account becomes a lane of the run with its first target."""
-    moved = 0
-    while True:
-        with transaction.atomic():
-            execute(transitions.LOCK, {"runs": [run.pk]})  # runs are locked before their targets
-            ids = _unlocked(movable(run, account))
-            RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
-            if ids:
-                carry_out(transitions.add_lanes(run.pk, [account.pk], now))
-        moved += len(ids)
-        if len(ids) < transitions.CHUNK:
-            return moved
-
-
 def _unmovable_note(run: Run, account: Account) -> str:
     stay = run.targets.filter(status=RunTarget.Status.PENDING, in_doubt=True).exclude(account=account).count()
     return f" {stay} may have been delivered already and stay where they are." if stay else ""
@@ -195,66 +240,6 @@ def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
     """Return a chunk of the targets that no claim has locked at this moment."""
     free = targets.order_by("pk").select_for_update(skip_locked=True)
     return list(free.values_list("pk", flat=True)[: transitions.CHUNK])
-
-
-# --- planning anew ---------------------------------------------------------------------------------------
-
-PLAN_CHUNK = 2_000
-
-# Skip what a claim has locked at this moment: waiting for each other's targets would be a deadlock.
-PLAN = """
-UPDATE fanout_runtarget t SET planned_at = p.at
-  FROM unnest(%s::bigint[], %s::timestamptz[]) AS p(id, at)
- WHERE t.id = p.id
-   AND t.id IN (SELECT id FROM fanout_runtarget WHERE id = ANY(%s) AND status = 'pending'
-                 ORDER BY id FOR UPDATE SKIP LOCKED)
-"""
-
-# Delays of the old plan say nothing about the new one.
-FORGET_DELAYS = f"""
-UPDATE fanout_run SET slips = slips - %s::text
- WHERE status IN {UNFINISHED} AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
-"""
-
-
-def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
-    """Plan what the account has pending anew, in all its runs or in one; in chunks, each in its own transaction where
-    none is open."""
-    planned = _planned(account, now, only)
-    while chunk := list(islice(planned, PLAN_CHUNK)):
-        ids = [pk for pk, _ in chunk]
-        with transaction.atomic(), connection.cursor() as cursor:
-            # Before their targets: where they are several, the statement's trigger locks them too.
-            runs = RunTarget.objects.filter(pk__in=ids).order_by().values_list("run_id", flat=True).distinct()
-            execute(transitions.LOCK, {"runs": list(runs)})
-            cursor.execute(PLAN, [ids, [at for _, at in chunk], ids])
-    run = only.pk if only else None
-    with connection.cursor() as cursor:
-        cursor.execute(FORGET_DELAYS, [account.pk, account.pk, run, run])
-
-
-def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
-    snapshot = account_snapshot(account, now)
-    queue = snapshot.queued_before
-    limited = {queued.run_id for queued in queue if queued.new_chats}
-    targets = {
-        n: _targets(queued, account, queued.run_id in limited)
-        for n, queued in enumerate(queue)
-        if queued.due and (only is None or queued.run_id == only.pk)
-    }
-    for number, _, at, first, _ in project_sends(snapshot, queue, now, random.Random(account.pk)):
-        if first and number in targets and (pk := next(targets[number], None)) is not None:
-            yield pk, moment(at)
-
-
-def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
-    """Return the targets in the lane's order: those that have had a part come first. Where new chats have limits, only
-    those of its kind."""
-    left = RunTarget.objects.filter(run=queued.run_id, account=account, status__in=("pending", "sending"))
-    if limited:
-        new = Q(status="pending", recipient__kind__in=NEW_CHAT_KINDS) & ~Exists(chats_with(account.pk))
-        left = left.filter(new) if queued.new_chats else left.exclude(new)
-    return left.order_by("-parts_sent", "position", "id").values_list("pk", flat=True).iterator(PLAN_CHUNK)
 
 
 # --- archiving -------------------------------------------------------------------------------------------
@@ -295,7 +280,8 @@ def archive_account(account: Account, user: Any, now: datetime) -> ControlResult
 
 
 def restore_account(account: Account, user: Any, now: datetime) -> ControlResult:
-    return _restore(account, "It is paused: reactivate it when it should send.", user, now)
+    what_next = f"It is {account.status}: {account.way_back} when it should send."
+    return _restore(account, what_next, user, now)
 
 
 def _restore(archived: Reminder | Account, what_next: str, user: Any, now: datetime) -> ControlResult:

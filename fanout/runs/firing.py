@@ -17,8 +17,8 @@ from django.db.models.functions import Greatest
 from accounts.models import Account
 from fanout.database import carry_out, execute
 from fanout.lanes import account_limits
+from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
-from fanout.lanes.wake import wake_lanes_at
 from fanout.models import Event, Run
 from fanout.runs import transitions
 from fanout.runs.freezing import (
@@ -30,7 +30,7 @@ from fanout.runs.freezing import (
 )
 from reminders import readiness
 from reminders.models import Reminder
-from reminders.moments import closing_time, duration, moment, wall_clock
+from reminders.moments import duration, moment, wall_clock
 
 log = logging.getLogger("crier.firing")
 
@@ -58,27 +58,29 @@ class Together:
     """State shared by the firings of one transaction."""
 
     snapshots: Snapshots = field(default_factory=dict)  # what was read of accounts already
-    due: dict[int, datetime] = field(default_factory=dict)  # lanes to poke at the end, each for its first moment
+    due: dict[int, datetime] = field(default_factory=dict)  # lanes to wake at the end, each for its first moment
 
     def note_due(self, lanes: Iterable[int], at: datetime) -> None:
         self.due |= {lane: min(at, self.due.get(lane, at)) for lane in lanes}
 
 
 def fire_due(now: datetime) -> list[Run]:
-    """Make the runs that are due within the next minute, and account for those that were missed; of reminders whose
-    last firing ended well."""
+    """Make the runs that are due within the next minute, and account for those that were missed. Reminders whose last
+    firing failed are left to `fire_after_failures`."""
     due = _due(now).filter(firing_attempts=0, firing_problem="").order_by("next_fire_at", "pk")
     sizes = due.annotate(size=Count("targets")).values_list("pk", "size")
     return [run for chunk in chunked(sizes) for run in _fire_chunk(chunk, now)]
 
 
-def fire_suspects(now: datetime) -> list[Run]:
+def fire_after_failures(now: datetime) -> list[Run]:
     """Fire the other reminders one by one: those that could not be fired, and those that a worker was firing when it
     died. One of them may have killed it and may kill this worker too, so those with the fewest attempts come first. A
     reminder with too many attempts is set aside."""
-    suspects = _due(now).exclude(firing_attempts=0, firing_problem="").order_by("firing_attempts", "next_fire_at", "pk")
+    failed_before = (
+        _due(now).exclude(firing_attempts=0, firing_problem="").order_by("firing_attempts", "next_fire_at", "pk")
+    )
     runs: list[Run] = []
-    for pk, attempts in list(suspects.values_list("pk", "firing_attempts")):
+    for pk, attempts in list(failed_before.values_list("pk", "firing_attempts")):
         if attempts < SET_ASIDE_AFTER:
             runs += _fire_chunk([pk], now)
         else:
@@ -163,8 +165,8 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
 def _set_aside(pk: int, now: datetime) -> None:
     """Switch the reminder off and tell its owner. Its content is not read, because that is what ended the workers."""
     with transaction.atomic():
-        suspects = _due(now).filter(pk=pk, firing_attempts__gte=SET_ASIDE_AFTER)
-        reminder = _locked(suspects).first()
+        failed_before = _due(now).filter(pk=pk, firing_attempts__gte=SET_ASIDE_AFTER)
+        reminder = _locked(failed_before).first()
         if reminder is None:
             return
         reminder.enabled, reminder.firing_attempts, reminder.firing_problem = False, 0, ENDS_WORKERS
@@ -202,7 +204,7 @@ def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
     while reminder.next_fire_at is not None and reminder.next_fire_at <= now + AHEAD:
         moments.append(reminder.next_fire_at)
         long_ago = len(moments) >= MISSED_AT_MOST and reminder.next_fire_at < now - RECENT
-        reminder.plan_next(after=_last_before(reminder, now) if long_ago else reminder.next_fire_at)
+        reminder.next_fire_at = reminder.firing_after(_last_before(reminder, now) if long_ago else moments[-1])
     return moments
 
 
@@ -231,7 +233,7 @@ def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: 
 def _make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
-    """Make a run in the caller's transaction, which pokes the lanes at its end."""
+    """Make a run in the caller's transaction, which wakes the lanes at its end."""
     skip = skip or reason_to_skip(reminder)
     try:
         with transaction.atomic():
@@ -249,7 +251,7 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 
 
 def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
-    """Freeze the targets with their plan and note the lanes to poke; where the window is over, fail at once. A large
+    """Freeze the targets with their plan and note the lanes to wake; where the window is over, fail at once. A large
     run only begins here: `freezing.prepare` goes on with it."""
     if reminder.targets.count() > LARGE:
         run.status = Run.Status.PREPARING
@@ -257,7 +259,10 @@ def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -
         transaction.on_commit(enqueue_preparing)
         return
     freeze_targets(run, now, together.snapshots)
-    if run.window_closes_at <= now:
+    if not run.pending:
+        carry_out(transitions.skip(run.pk, now))
+        run.refresh_from_db()
+    elif run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
         run.refresh_from_db()
     else:
@@ -291,10 +296,17 @@ def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
 
 
 def question(reminder: Reminder, recipients: str, last: Run | None, now: datetime) -> str:
-    """Return what a person should know before firing by hand: to whom, what went out lately, and whether the window is
-    open."""
-    sentences = [f"Send “{reminder.title}” to {recipients} now?", _lately(last, now), _window_today(reminder, now)]
+    """Return what a person should know before firing by hand: to whom, what went out lately, and when it starts."""
+    opens = when_closed(reminder, now)
+    at = f"when its window opens, {moment(opens, reminder.timezone, now)}" if opens else "now"
+    window = "" if opens else _window_today(reminder, now)
+    sentences = [f"Send “{reminder.title}” to {recipients} {at}?", _lately(last, now), window]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def when_closed(reminder: Reminder, now: datetime) -> datetime | None:
+    """Return the next opening where the window has closed for today: firing now would send nothing."""
+    return reminder.window.next_opening(now) if reminder.window.closes_on(now) <= now else None
 
 
 def _lately(last: Run | None, now: datetime) -> str:
@@ -310,8 +322,5 @@ def _lately(last: Run | None, now: datetime) -> str:
 
 
 def _window_today(reminder: Reminder, now: datetime) -> str:
-    opens, closes = reminder.window.opens_on(now), reminder.window.closes_on(now)
-    if closes <= now:
-        closed = closing_time(closes, reminder.timezone)
-        return f"Its delivery window closed at {closed} ({reminder.timezone}): nothing would be sent."
+    opens = reminder.window.opens_on(now)
     return f"It starts when its window opens at {wall_clock(opens, reminder.timezone, now)}." if now < opens else ""

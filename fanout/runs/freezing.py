@@ -21,18 +21,19 @@ from django.db.models import Count, QuerySet
 from django_q.tasks import async_task
 
 from accounts.models import Account
+from fanout.database import carry_out
 from fanout.lanes import account_limits
 from fanout.lanes.chats import new_recipients, pending_new_chats, scaled_to_all
-from fanout.lanes.wake import wake_lanes_at
+from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, Tally
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
 from fanout.plans.projection import AccountSnapshot
 from fanout.plans.queue import account_snapshots, uncopied
 from fanout.rules import gates
 from fanout.rules.follow_up_limits import Prospect, not_admitted, without_number
-from fanout.runs import follow_ups
+from fanout.runs import follow_ups, texts, transitions
 from reminders import placeholders
-from reminders.models import MessagePart, Reminder
+from reminders.models import MessagePart, Recipient, Reminder
 from reminders.placeholders import VALUES_SQL, names_in, required_in
 from reminders.targets import turns
 
@@ -142,7 +143,9 @@ def prepare_chunk(run: Run, chunk: list[PlannedTarget], now: datetime) -> bool:
 
 def _queue_prepared(run: Run, now: datetime) -> None:
     with transaction.atomic():
-        if _as_we_left_it(run).update(status=Run.Status.QUEUED):
+        if not run.pending and _as_we_left_it(run).update(status=Run.Status.QUEUED):
+            carry_out(transitions.skip(run.pk, now))
+        elif _as_we_left_it(run).update(status=Run.Status.QUEUED):
             # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
             wake_lanes_at(dict.fromkeys(run.lanes, run.scheduled_for), now)
 
@@ -285,16 +288,23 @@ def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
 # where the last chunk ended.
 FREEZE = f"""
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-                              planned_at, claim_epoch, provider_id, error_kind, error, settled_at, values)
+                              planned_at, claim_epoch, provider_id, error_kind, error, settled_at, claimed_at, values)
 SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
        %(total)s + row_number() OVER (ORDER BY p.n), r.address,
-       CASE WHEN p.why <> '' THEN 'skipped' ELSE 'pending' END, 0, 0, p.at, 0, '', '', p.why,
-       CASE WHEN p.why <> '' THEN %(now)s END,
+       CASE WHEN p.why <> '' THEN 'skipped' WHEN l.address IS NOT NULL THEN 'unconfirmed' ELSE 'pending' END,
+       coalesce(l.part, 0), CASE WHEN l.address IS NULL THEN 0 ELSE 1 END, p.at, 0, '',
+       CASE WHEN l.address IS NULL THEN '' ELSE 'unknown' END,
+       CASE WHEN p.why = '' AND l.address IS NOT NULL THEN %(lost)s ELSE p.why END,
+       CASE WHEN p.why <> '' THEN %(now)s END, l.claimed_at,
        CASE WHEN %(names)s::text[] <> '{{}}' THEN {VALUES_SQL} END
   FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[], %(whys)s::text[])
        WITH ORDINALITY AS p(recipient_id, account_id, at, why, n)
   JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
   JOIN reminders_recipient r ON r.id = p.recipient_id
+  -- what went out in a run of this moment that the database has lost
+  LEFT JOIN (SELECT DISTINCT ON (address) address, part, claimed_at FROM fanout_lostclaim
+              WHERE reminder_id = %(reminder)s AND scheduled_for = %(moment)s AND NOT target_found
+              ORDER BY address, part DESC, claimed_at DESC) AS l ON l.address = r.address
  ORDER BY p.n
 ON CONFLICT DO NOTHING
 """
@@ -324,6 +334,8 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "moments": [target.at for _, target in planned],
                 "whys": [target.why for _, target in planned],
                 "now": now,
+                "moment": run.scheduled_for,
+                "lost": texts.MAY_HAVE_GONE_OUT,
                 # Those of Message 2 too: its targets get the same values.
                 "names": names_in([*run.parts, *run.reply_parts]),
             },
@@ -332,10 +344,16 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
             cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
         lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
         ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
-        if ordered != run.lanes:
-            run.lanes = ordered
-            run.save(update_fields=["lanes"])
+        kinds = sorted({*run.kinds, *_kinds([recipient for recipient, _ in planned])})
+        if (ordered, kinds) != (run.lanes, run.kinds):
+            run.lanes, run.kinds = ordered, kinds
+            run.save(update_fields=["lanes", "kinds"])
         run.refresh_from_db(fields=["total", "pending", "skipped"])
+
+
+def _kinds(recipients: Sequence[int]) -> set[str]:
+    rows = Recipient.objects.filter(pk__in=recipients).order_by()
+    return set(rows.values_list("kind", flat=True).distinct())
 
 
 def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
@@ -343,7 +361,7 @@ def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> N
     reasons = Counter(target.why for _, target in planned if target.why)
     if not reasons:
         return
-    Event.objects.create(run=run, at=now, verb="skipped at once", detail=reasons_in_words(reasons))
+    Event.objects.create(run=run, at=now, verb="skipped at once", detail=texts.left_out_counts(reasons))
     if run.follow_up:
         counted: dict[tuple[int, str, str], int] = {
             (run.account_id, Tally.What.REFUSED, why): n for why, n in _without_numbers(reasons).items()
@@ -351,11 +369,6 @@ def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> N
         if any(why.startswith(("backpressure", "queue_full")) for why in reasons):
             counted[run.account_id, Tally.What.BACKPRESSURE, ""] = 1
         follow_ups.tally(counted)
-
-
-def reasons_in_words(reasons: Counter[str]) -> str:
-    """Return “3 opted_out, 2 cooldown_active_12h”, the most frequent first."""
-    return ", ".join(f"{n} {why}" for why, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _without_numbers(reasons: Counter[str]) -> Counter[str]:

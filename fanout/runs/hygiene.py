@@ -17,13 +17,13 @@ from datetime import datetime
 from django.db import transaction
 
 from fanout.database import Row, carry_out, execute
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.lanes.telling import add_event
-from fanout.lanes.wake import wake_lanes
 from fanout.models import Run, Tally
 from fanout.rules import gates
 from fanout.rules.follow_up_limits import Limits, Prospect, without_number
 from fanout.runs import follow_ups, transitions
-from fanout.runs.freezing import reasons_in_words
+from fanout.runs.texts import left_out_counts
 
 log = logging.getLogger("crier.hygiene")
 
@@ -39,7 +39,7 @@ SELECT t.id, t.position, coalesce(s.reason, '') AS suppressed, p.status, p.follo
  ORDER BY t.position LIMIT %(batch)s
 """
 
-SKIP = """
+SKIP_REFUSED = """
 UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = %(now)s
   FROM unnest(%(targets)s::bigint[], %(whys)s::text[]) AS s(id, why)
  WHERE t.id = s.id AND t.status = 'pending'
@@ -82,7 +82,7 @@ class Round:
         reasons: Counter[str] = Counter()
         for (_, why), n in self.skipped.items():
             reasons[why] += n
-        listed = f" ({reasons_in_words(reasons)})" if reasons else ""
+        listed = f" ({left_out_counts(reasons)})" if reasons else ""
         return (
             f"{self.looked_at} queued follow-ups looked at, {reasons.total()} skipped{listed}, "
             f"{self.cooldowns_over} cooldowns over"
@@ -122,7 +122,7 @@ def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]
         return Counter()
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).get(pk=run.pk)
-        rows = execute(SKIP, {"targets": list(refused), "whys": list(refused.values()), "now": now})
+        rows = execute(SKIP_REFUSED, {"targets": list(refused), "whys": list(refused.values()), "now": now})
         if run.status == Run.Status.PAUSED:
             carry_out(transitions.finish(run.pk, now))
         # Perhaps nothing is left, and a lane should finish the run. No lane reads a paused one.
@@ -155,6 +155,6 @@ def _note(this: Round, now: datetime) -> None:
         removed[account, Tally.What.REMOVED, without_number(why)] += n
         by_account.setdefault(account, Counter())[why] += n
     for account, reasons in by_account.items():
-        detail = f"{reasons.total()} skipped: {reasons_in_words(reasons)}"
+        detail = f"{reasons.total()} skipped: {left_out_counts(reasons)}"
         execute(*add_event(now, "follow-ups cleaned up", detail, account=account))
     follow_ups.tally(removed)

@@ -14,9 +14,10 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from accounts.addresses import GROUP_KINDS
 from fanout.database import Row, carry_out, execute
 from fanout.lanes.account_state import CALENDAR_COLUMNS, calendar_of
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
 from fanout.rules.gates import TOO_LATE
@@ -103,6 +104,7 @@ def _make(message_1: Row, opens: datetime, now: datetime) -> Run:
         reminder_id=parent.reminder_id,
         account_id=message_1["account_id"],
         lanes=[message_1["account_id"]],
+        kinds=[kind for kind in parent.kinds if kind not in GROUP_KINDS],  # people reply
         owner_id=parent.owner_id,
         team_id=parent.team_id,
         title=parent.title[: TITLE_LENGTH - len(TITLE)] + TITLE,

@@ -19,11 +19,11 @@ from accounts import access
 from accounts.addresses import GROUP_KINDS, guess_kind
 from accounts.models import Account
 from fanout.database import carry_out
-from fanout.models import Event, InboundEvent, KnownChat, KnownId, LaneState, Notification, Run, RunTarget
+from fanout.models import Event, InboundEvent, KnownChat, KnownId, LaneState, LostClaim, Notification, Run, RunTarget
 from fanout.models.trail import note, note_all
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
-from reminders import erasure
+from reminders import erasure, suppressions
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 
 GONE = "erased"
@@ -80,6 +80,10 @@ class Scope:
         rows = KnownId.objects.filter(address=self.address)
         return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
 
+    def lost_claims(self) -> QuerySet[LostClaim]:
+        rows = LostClaim.objects.filter(address=self.address)
+        return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
+
     def suppressions(self, people: list[int]) -> QuerySet[Suppression]:
         """Return the suppressions of the address; none while another operator's list has it, because they protect the
         person there."""
@@ -118,12 +122,13 @@ def _erase_person(
 ) -> tuple[bool, list[int]]:
     """Erase the person; returns whether they had asked for silence, and which targets they had."""
     people = [recipient.pk for recipient in recipients]
-    silent = erasure.asked_for_silence(scope.address, now)
+    silent = suppressions.asked_for_silence(scope.address, now)
     targets = _hold(people, strays)
     _erase_targets(targets, now)
     scope.suppressions(people).delete()
     scope.chats().delete()
     scope.known_ids().delete()
+    scope.lost_claims().delete()
     if silent:
         erasure.remember(scope.address, now)
     _erase_recipients(recipients, scope.user, now)
@@ -165,6 +170,7 @@ def _erase_targets(targets: list[int], now: datetime) -> None:
         address=Func(Value(erasure.FACELESS), F("recipient_id"), function="concat", output_field=TextField()),
         # Providers make ids and sentences out of addresses. A late result must not bring them back: no claim fits it.
         provider_id="",
+        part_ids={},
         error=Case(When(error="", then=Value("")), default=Value(WHY)),
         claim_epoch=0,
     )

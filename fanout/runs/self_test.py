@@ -14,7 +14,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import freezing, texts
 from fanout.runs.controls import ControlResult
@@ -44,7 +44,9 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Con
         return ControlResult(False, problem)
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
-        run = Run.objects.create(**_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk]})
+        run = Run.objects.create(
+            **_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk], "kinds": [kind]}
+        )
         RunTarget.objects.create(
             run=run,
             account_id=run.account_id,
@@ -98,10 +100,10 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str, now: 
         return f"{what_they_reach(reminder.senders)}: no test can go to {address}."
     if erasure.erased([address]):
         return erasure.REFUSED
-    if Suppression.objects.filter(suppressions.holding(now), address=address).exists():
+    if Suppression.objects.filter(suppressions.in_force(now), address=address).exists():
         return f"{address} is suppressed and gets no messages. Test with another address, or lift the suppression."
     if sender.status != sender.Status.ACTIVE:
-        return f"The account {sender} is {sender.status}: reactivate it first."
+        return f"The account {sender} is {sender.status}: {sender.way_back} first."
     return senders_problem(reminder.owner, [sender], (), reminder.subject)
 
 

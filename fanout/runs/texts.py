@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from accounts.channels.registry import channel
+from accounts.addresses import counted_as
 from fanout.models.run import PauseReason, window_of
+from fanout.rules.follow_up_limits import without_number
 from fanout.rules.gates import ENDS_BY_ITSELF
 from reminders.moments import about, closing_time, duration
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
+LOST_COMMITS = (
+    "nothing is sent: the database may lack commits after a fail-over or a restore, and an operator has to confirm "
+    "(`manage.py lost_commits`)"
+)
+MAY_HAVE_GONE_OUT = "the database lost the record of this message: it may have been delivered"
+#: without counts: what was in flight may still arrive
+CANCELED_RUN = "Canceled by the operator: what was pending is not sent."
 #: the title of what is told when messages of a finished run bounce
 CAME_BACK = "Delivered messages came back"
 
-Facts = Mapping[str, Any]  # a run's columns, and its account's channel
+Facts = Mapping[str, Any]  # a run's columns
 Causes = Mapping[str, Sequence[str]]  # why targets are "failed" or "skipped", the most frequent cause first
 
 #: the provider's kinds of refusal, in an operator's words
@@ -43,6 +52,21 @@ def error(kind: str) -> str:
     return ERRORS.get(kind, kind)
 
 
+def part_refused(part: int, parts: int, out: Collection[int], detail: str, doubtful: int | None = None) -> str:
+    """Return the error of a message that ends with a refused part: which one it was, and which went out."""
+    if parts < 2:
+        return detail
+    others = [f"; {_parts(out)} went out" if out else ""]
+    others += [f"; part {doubtful + 1} may have gone out"] if doubtful is not None else []
+    return f"Part {part + 1} of {parts} was refused{''.join(others)}: {detail}"
+
+
+def _parts(numbers: Collection[int]) -> str:
+    """Return parts in words, counted from 1: "part 1", "parts 1, 2 and 4"."""
+    *first, last = (str(number + 1) for number in sorted(numbers))
+    return f"parts {', '.join(first)} and {last}" if first else f"part {last}"
+
+
 def unstored(results: int) -> str:
     """Return why an account sends nothing although it could."""
     of = "1 message" if results == 1 else f"{results} messages"
@@ -55,10 +79,45 @@ def window_end(run: Facts) -> str:
 
 
 def recipients(run: Facts) -> str:
-    """Count all recipients by the noun of the accounts' channel; of several channels they are recipients."""
-    if not run["channel"]:
-        return f"{run['total']} recipient{'' if run['total'] == 1 else 's'}"
-    return channel(run["channel"]).count(run["total"])
+    """Count all recipients of a run by what they are."""
+    return counted_as(run["total"], run["kinds"])
+
+
+#: why a recipient is left out, in an operator's words; the codes are without their numbers
+LEFT_OUT = {
+    "cooldown_active": "still in the cooldown",
+    "max_attempts_reached": "no reply to several follow-ups",
+    "backpressure": "too many follow-ups are queued",
+    "queue_full": "the queue of follow-ups is full",
+    "opted_out": "opted out",
+    "not_interested": "not interested",
+    "do_not_disturb": "do not disturb",
+    "blacklisted": "blacklisted",
+    "converted": "converted",
+    "closed": "closed",
+}
+
+
+def left_out(why: str) -> str:
+    return LEFT_OUT.get(without_number(why), why) or "no reason recorded"
+
+
+def left_out_counts(reasons: Mapping[str, int]) -> str:
+    """Return “3 opted out, 2 still in the cooldown”, the most frequent first."""
+    counted: Counter[str] = Counter()
+    for why, n in reasons.items():
+        counted[left_out(why)] += n
+    return ", ".join(f"{n:,} {why}" for why, n in sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
+def none_queued(run: Facts, reasons: Mapping[str, int]) -> str:
+    return f"No one was written to: {left_out_counts(reasons)}."
+
+
+def queued(run: Facts, reasons: Mapping[str, int]) -> str:
+    """Return what a new run sends, and what it leaves out and why."""
+    words = f"{counted_as(run['pending'] + run['sending'] + run['sent'], run['kinds'])} queued"
+    return f"{words}; {run['skipped']:,} left out: {left_out_counts(reasons)}." if run["skipped"] else f"{words}."
 
 
 def delivered(run: Facts) -> str:

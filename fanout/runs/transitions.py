@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from fanout.database import Row, Statement, Steps, lock_in_order
+from fanout.database import LOCK_RUNS, Row, Statement, Steps
+from fanout.lanes.lane_rows import probe_statement, wake_statement
 from fanout.lanes.telling import AUDIENCE, add_event
-from fanout.lanes.wake import probe_statement, wake_statement
 from fanout.models.run import PauseReason, Run, in_sql, window_of
 from fanout.rules.gates import ENDS_BY_ITSELF, AccountFacts, Close, Wait, goes_on_at
 from fanout.runs import texts
@@ -25,8 +25,6 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
 NOTE_LENGTH = 200
-# Before several of them change in one transaction, and before their targets: runs are locked first, by their ids.
-LOCK = lock_in_order("fanout_run", "id", "%(runs)s")
 
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
 CHUNK = 5_000
@@ -72,7 +70,7 @@ UPDATE fanout_run r
 
 
 def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
-    """Make the accounts lanes of the run and poke them, in the transaction that gives them something to send: a resume
+    """Make the accounts lanes of the run and wake them, in the transaction that gives them something to send: a resume
     in between would not know of them. The caller has locked the run."""
     yield ADD_LANES, {"run": run, "accounts": accounts}
     yield wake_statement(accounts, now)
@@ -80,7 +78,7 @@ def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
 
 def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
     """Add the accounts that have something to send for the run and that are not among its lanes. Returns them."""
-    yield LOCK, {"runs": [run]}
+    yield LOCK_RUNS, {"runs": [run]}
     rows = yield FORGOTTEN_LANES, {"runs": [run]}
     accounts = [row["account"] for row in rows]
     if accounts:
@@ -88,11 +86,24 @@ def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
     return accounts
 
 
-# --- under way --------------------------------------------------------------------------------------------
+# Lanes of a run that have something to send, and that no driver has or would take.
+ASLEEP = f"""
+SELECT l.account_id AS account FROM fanout_run r JOIN fanout_lanestate l ON l.account_id = ANY(r.lanes)
+ WHERE r.id = %(run)s AND r.status IN {LIVE} AND l.due_at IS NULL AND l.holder = ''
+   AND EXISTS (SELECT FROM fanout_runtarget t
+                WHERE t.run_id = r.id AND t.account_id = l.account_id AND t.status = 'pending')
+ ORDER BY 1
+"""
 
-# The noun in a run's texts follows from the channel of its accounts; of several channels none is named.
-CHANNEL = """(SELECT CASE WHEN count(DISTINCT a.channel) = 1 THEN min(a.channel) ELSE '' END FROM accounts_account a
- WHERE a.id = account_id OR a.id = ANY(lanes)) AS channel"""
+
+def wake_again(run: int, now: datetime) -> Steps[None]:
+    """Wake the lanes of a run that was finished, and got something to send by a late result."""
+    rows = yield ASLEEP, {"run": run}
+    if rows:
+        yield wake_statement([row["account"] for row in rows], now)
+
+
+# --- under way --------------------------------------------------------------------------------------------
 
 # Of many runs at once: it goes out with the first claims of their lanes.
 START = """
@@ -168,7 +179,7 @@ UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_unti
  WHERE id = %(run)s
    AND CASE WHEN %(at_once)s::boolean THEN status IN {LIVE} OR status = 'paused' AND resume_at IS NOT NULL
             ELSE status IN {LIVE} AND pending > 0 AND sending = 0 END
-RETURNING *, {CHANNEL}
+RETURNING *
 """
 
 
@@ -201,15 +212,17 @@ def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]
     return bool(rows)
 
 
-PAUSED_BY_OPERATOR = f"""
-SELECT *, {CHANNEL} FROM fanout_run
+PAUSED_BY_OPERATOR = """
+SELECT * FROM fanout_run
  WHERE id = %(run)s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
 """
 
 
-def describe_again(run: int) -> Steps[None]:
+def describe_again(run: int, now: datetime) -> Steps[None]:
     """Write the final counts of a run that an operator paused while something was in flight, now that its result is
-    stored."""
+    stored. If that was its last message, finish it."""
+    if (yield from finish(run, now)):
+        return
     for row in (yield PAUSED_BY_OPERATOR, {"run": run}):
         yield _summarise(row, texts.paused(row))
 
@@ -233,8 +246,8 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
 
 
 # Message 2 goes on with every reply: once finished it is queued again, in the window that is open or opens next, and so
-# is one that waits for that opening. What a limit, trouble or an operator stopped stays so. Every account that owes
-# something is a lane of it, the new one among them.
+# is one that waits for that opening. What a limit, trouble or an operator stopped stays so. Every account that has
+# something pending is a lane of it, the new one among them.
 REOPEN_FOR_ACCOUNT = f"""
 UPDATE fanout_run r
    SET status = CASE WHEN %(paused)s THEN 'paused' ELSE 'queued' END,
@@ -294,7 +307,7 @@ def reopen(run: int, now: datetime) -> Steps[bool]:
 def reopen_targets(run: int, targets: list[int], parts: int, now: datetime) -> Steps[tuple[int, bool]]:
     """Set settled targets back to pending; their accounts become lanes of the run. Returns how many, and whether the
     run was finished and is paused now. Targets of a canceled run are not reopened."""
-    yield LOCK, {"runs": [run]}
+    yield LOCK_RUNS, {"runs": [run]}
     paused = yield from reopen(run, now)  # it may have ended since its first targets were reopened
     changes = {"run": run, "targets": targets, "last_part": max(0, parts - 1), "now": now}
     rows = yield REOPEN_TARGETS, changes
@@ -314,7 +327,7 @@ UPDATE fanout_run
        pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
  WHERE id = %(run)s AND pending = 0 AND sending = 0
    AND (status IN {UNFINISHED} OR status IN {JUDGED}) AND status <> {VERDICT}
-RETURNING *, {CHANNEL}
+RETURNING *
 """
 
 
@@ -343,12 +356,19 @@ def finished(row: Row) -> Steps[str]:
     causes: dict[str, list[str]] = {"failed": [], "skipped": []}
     if row["failed"] or row["skipped"]:
         for group in (yield CAUSES, {"run": row["id"]}):
-            words = texts.error(group["cause"]) if group["status"] == "failed" else group["cause"]
-            causes[group["status"]].append(words)
+            words = texts.error(group["cause"]) if group["status"] == "failed" else texts.left_out(group["cause"])
+            if words not in causes[group["status"]]:
+                causes[group["status"]].append(words)
     return texts.finished(row, causes)
 
 
-FINISHED = f"SELECT *, {CHANNEL} FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
+def reasons_left_out(run: int) -> Steps[dict[str, int]]:
+    """Return why targets were skipped, and how many each."""
+    rows = yield CAUSES, {"run": run}
+    return {row["cause"]: row["count"] for row in rows if row["status"] == "skipped"}
+
+
+FINISHED = f"SELECT * FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
 
 
 def rejudge(run: int, now: datetime) -> Steps[None]:
@@ -385,6 +405,24 @@ def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
         yield TELL_AGAIN, {"run": run, "now": now} | _audience(row) | words
 
 
+SKIP_RUN = """
+UPDATE fanout_run SET status = 'skipped', finished_at = %(now)s
+ WHERE id = %(run)s AND status = 'queued' AND pending = 0 AND skipped = total AND total > 0
+RETURNING *
+"""
+
+
+def skip(run: int, now: datetime) -> Steps[bool]:
+    """Skip a new run of which every target was left out, because each is suppressed, in its cooldown or the like. Its
+    owner is not told: it did what it should."""
+    rows = yield SKIP_RUN, {"run": run, "now": now}
+    for row in rows:
+        summary = texts.none_queued(row, (yield from reasons_left_out(run)))
+        yield _summarise(row, summary)
+        yield add_event(now, Status.SKIPPED, summary, run=run)
+    return bool(rows)
+
+
 SKIP_UNSTARTED = f"""
 UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
  WHERE id = ANY(ARRAY(SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending' LIMIT {CHUNK}))
@@ -397,7 +435,7 @@ RETURNING id
 def skip_unstarted(run: int, now: datetime) -> Steps[bool]:
     """Skip a chunk of the targets of a run whose window closed before the first attempt. Returns whether there may be
     more."""
-    yield LOCK, {"runs": [run]}
+    yield LOCK_RUNS, {"runs": [run]}
     rows = yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
     return len(rows) == CHUNK
 
@@ -430,7 +468,7 @@ def take_out(targets: list[int], why: str, now: datetime) -> Steps[int]:
 
 CANCEL = f"""
 UPDATE fanout_run SET status = 'canceled', pause_reason = '', waiting_until = NULL, waiting_why = '',
-       resume_at = NULL, finished_at = %(now)s
+       resume_at = NULL, finished_at = %(now)s, error_summary = %(summary)s
  WHERE id = %(run)s AND status IN {CANCELABLE}
 RETURNING lanes, pending + skipped AS left_out
 """
@@ -451,7 +489,7 @@ RETURNING id
 def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
     """Cancel the run: no claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a
     million, and locking it for that long would stop every lane that shares a commit with it."""
-    rows = yield CANCEL, {"run": run, "now": now}
+    rows = yield CANCEL, {"run": run, "now": now, "summary": texts.CANCELED_RUN}
     for row in rows:
         yield wake_statement(row["lanes"], now)
         yield add_event(now, "canceled", f"{row['left_out']} skipped", run=run, actor=actor)
@@ -460,7 +498,7 @@ def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
 
 def skip_canceled(run: int, now: datetime) -> Steps[bool]:
     """Skip a chunk of a canceled run's targets. Returns whether there may be more."""
-    yield LOCK, {"runs": [run]}
+    yield LOCK_RUNS, {"runs": [run]}
     rows = yield SKIP_CANCELED, {"run": run, "why": texts.CANCELED, "now": now}
     return len(rows) == CHUNK
 

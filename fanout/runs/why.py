@@ -15,9 +15,9 @@ from django.db.models.functions import Coalesce
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import account_limits
-from fanout.lanes.account_state import AccountState, account_facts, calendar_of, count_new_chats
+from fanout.lanes.account_state import AccountState, account_facts, read_counts
 from fanout.lanes.chats import only_new_chats
-from fanout.models import Driver, LaneState, PauseReason, Run, RunTarget
+from fanout.models import Driver, KnownServer, LaneState, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
 from fanout.plans.forecast import behind, forecast_run
 from fanout.rules import gates, liveness
@@ -25,15 +25,17 @@ from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait, goes_o
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.new_chat_limits import wait_for_new_chats
 from fanout.rules.outcomes import timeouts_in_words
-from fanout.rules.pace import PaceSettings, PaceState, next_slot
+from fanout.rules.pace import PaceSettings, PaceState, earliest_send
 from fanout.runs import texts
 from reminders.moments import TimeWords
-from reminders.window import Window, local_day_bounds
+from reminders.window import Window
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS_LOOKED_AT = 20
 
 NOTHING = "nothing to send"
+#: pause reasons for which the account's limit is named
+ACCOUNT_LIMITS = (PauseReason.ACCOUNT_CAPACITY, PauseReason.ACCOUNT_HOURS)
 PREPARING = "its recipients are being copied; it starts when that is done"
 
 
@@ -79,12 +81,6 @@ class RunNow:
     recorded: Wait | None = None
 
 
-def reason(run: Run, behind: str = "") -> str:
-    """Return in a few words what a run waits for, for lists: what its lane recorded when it let the run wait, else the
-    runs in front of it (`behind`)."""
-    return run.waiting_why or behind
-
-
 # --- pure -----------------------------------------------------------------------------------------------
 
 
@@ -108,6 +104,12 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     if run.retry_at is not None and run.retry_at > now:
         return Why(f"waiting for a retry at {lane.clock(run.retry_at, now)}", run.retry_at)
     return _paced(lane, run, now)
+
+
+def short_why(run: Run, behind: str = "") -> str:
+    """Return for lists those causes of `explain` that need no look at the account, in its order: what the lane recorded
+    when it let the run wait, else the runs in front of it (`behind`)."""
+    return run.waiting_why or behind
 
 
 def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
@@ -136,17 +138,17 @@ def _once_resumed(line: Why, auto_resume: bool) -> Why:
 
 def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     # From the stored state alone, so that asking again later names the same moment.
-    slot = max(next_slot(lane.pace, lane.pace_settings, LONG_AGO), run.scheduled_for)
+    earliest = max(earliest_send(lane.pace, lane.pace_settings, LONG_AGO), run.scheduled_for)
     probe = ", a single trial message" if lane.probing else ""
     longer = f", 20–40 % longer: more than {run.queued_above} follow-ups are queued" if run.queued_above else ""
     pace = timeouts_in_words(lane.timeouts) or pace_in_words(lane.pace, lane.pace_settings)
-    cause, when = f"{pace}{longer}", lane.clock(slot, now, seconds=True)
-    return Why(f"{cause}; next send {when}{probe}", slot, f"{cause}{probe}")
+    cause, when = f"{pace}{longer}", lane.clock(earliest, now, seconds=True)
+    return Why(f"{cause}; next send {when}{probe}", earliest, f"{cause}{probe}")
 
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
-    """Return the part of the pace that sets the next slot."""
-    bucket = next_slot(
+    """Return the part of the pace that sets the next earliest."""
+    bucket = earliest_send(
         PaceState(theoretical_arrival=pace.theoretical_arrival, slow_factor=pace.slow_factor), settings, LONG_AGO
     )
     if pace.next_send_at is not None and pace.next_send_at > bucket:
@@ -178,7 +180,8 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
     runs = [(run, bool(getattr(run, "ready", False))) for run in _live_runs(account)[:RUNS_LOOKED_AT]]
     live = [(run, ready) for run, ready in runs if run.status in Run.LIVE]
     if not live:
-        return _asleep(account, [run for run, _ in runs], clock, now)
+        facts = account_limits.facts_now(account, channel(account.channel).action, now)
+        return _asleep(facts, [run for run, _ in runs], clock, now)
     counts = channel(account.channel).counts
     sendable = [(run, ready) for run, ready in live if ready] or live[:1]
     lanes = {action: _lane_now(account, action, clock, now) for action in {counts(run.action) for run, _ in sendable}}
@@ -225,8 +228,9 @@ def _with_lane(account_id: int, now: datetime) -> Account:
     beat = Driver.objects.order_by("-beat_at").values("beat_at")[:1]
     overdue = overdue_results(now).filter(account=OuterRef("pk")).order_by().values("account")
     counted = Coalesce(Subquery(overdue.annotate(n=Count("pk")).values("n")), 0)
-    accounts = Account.objects.select_related("lane").annotate(beat_at=Subquery(beat), unstored=counted)
-    return accounts.get(pk=account_id)
+    stopped = Exists(KnownServer.objects.filter(held=True))
+    accounts = Account.objects.select_related("lane")
+    return accounts.annotate(beat_at=Subquery(beat), unstored=counted, stopped=stopped).get(pk=account_id)
 
 
 def overdue_results(now: datetime) -> QuerySet[RunTarget]:
@@ -236,6 +240,8 @@ def overdue_results(now: datetime) -> QuerySet[RunTarget]:
 
 def _unstored(account: Account, now: datetime) -> Why | None:
     """Return the line of an account that waits for the database; without a driver it waits for one."""
+    if getattr(account, "stopped", False):
+        return Why(texts.LOST_COMMITS)
     results: int = getattr(account, "unstored", 0)
     if not results or not driver_is_alive(getattr(account, "beat_at", None), now):
         return None
@@ -266,23 +272,18 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
     """`action`: as the account's channel counts it."""
     stored: LaneState | None = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
-    cap = account_limits.cap_today(account, action, now).limit
-    facts = replace(
-        account_facts(account.__dict__),
-        cap=cap,
-        used=account_limits.used_today(account, action, now) if cap is not None else 0,
-        day_ends_at=local_day_bounds(account.timezone, now)[1],
-    )
-    lane = LaneNow.of(account, stored, now, facts=facts, driven=driver_is_alive(beat_at, now), clock=clock)
-    count_new_chats([lane])
+    driven = driver_is_alive(beat_at, now)
+    lane = LaneNow.of(account, stored, now, facts=account_facts(account.__dict__), driven=driven, clock=clock)
+    read_counts([lane])
+    lane.facts = account_limits.with_cap(lane.base_facts, account, action, now)
     return lane
 
 
 def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    pressed = run.follow_up and account_limits.under_backpressure(account.pk)
-    queued_above = account_limits.queue_limits().threshold if pressed else None
+    under_backpressure = run.follow_up and account_limits.under_backpressure(account.pk)
+    queued_above = account_limits.queue_limits().threshold if under_backpressure else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(
         times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, recorded=recorded_wait(run)
@@ -311,20 +312,25 @@ def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
     return Why(gate.why)
 
 
-def _asleep(account: Account, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
+def _asleep(facts: AccountFacts, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
     """Return the line of an account without a live run. A paused run may have a time at which it goes on by itself,
-    within the account's hours."""
-    hours = calendar_of(account.__dict__)
-    times = [run.window.meets(hours, run.resume_at) for run in paused if run.resume_at is not None]
-    return _next("paused", min(filter(None, times), default=None), clock, now) if times else Why(NOTHING)
+    within the account's limits."""
+    limit = limit_in_the_way(facts, now)
+    times = [goes_on_at(run.window, facts, now, run.resume_at) for run in paused if run.resume_at is not None]
+    if not times:
+        return Why(f"{limit.why}; {NOTHING}" if limit else NOTHING)
+    runs = "its run is paused" if len(times) == 1 else f"its {len(times)} runs are paused"
+    return _next(f"{limit.why}; {runs}" if limit else runs, min(filter(None, times), default=None), clock, now)
 
 
 def _paused(run: Run, account: Account, lane: LaneNow, now: datetime) -> Why:
     reason = PauseReason(run.pause_reason)
     new_chats = wait_for_new_chats(lane.new_chats, now)
     if run.resume_at is not None:
+        limit = limit_in_the_way(lane.facts, now)
         goes_on = goes_on_at(run.window, lane.facts, now, run.resume_at)
-        return _next(f"paused: {reason.label}", goes_on, lane.clock, now)
+        named = limit.why if limit and reason in ACCOUNT_LIMITS else reason.label
+        return _next(f"paused: {named}", goes_on, lane.clock, now)
     if reason in gates.ENDS_BY_ITSELF:
         if new_chats is not None and only_new_chats(run.pk, account.pk):
             opens = run.window.meets(lane.facts.hours, new_chats.until)
