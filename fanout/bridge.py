@@ -9,11 +9,11 @@ import signal
 import socket
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,26 +24,29 @@ from django.utils import timezone
 from psycopg.conninfo import make_conninfo
 
 from accounts.channels import base
-from accounts.channels.events import ProviderEvent
+from accounts.channels.provider_events import ProviderEvent
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge import library
 from accounts.channels.whatsapp.bridge.api import Api
-from accounts.channels.whatsapp.bridge.bridge import Bridge
+from accounts.channels.whatsapp.bridge.bridge import Bridge, Compared
+from accounts.channels.whatsapp.bridge.journal import NotedMessage
 from accounts.channels.whatsapp.bridge.library import Limits
-from accounts.channels.whatsapp.bridge.review import Doubt, Judged
+from accounts.channels.whatsapp.bridge.review import CLOCK_MARGIN, Judged, UncertainSend
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.scripted import ScriptedWhatsApp
+from accounts.channels.whatsapp.bridge.session import Health
 from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.models import Account
-from fanout.database import conninfo, execute
+from fanout.database import LOCK_RUNS, conninfo, execute
 from fanout.engine.connection import AsyncLink
-from fanout.inbound import events as inbound
-from fanout.lanes.wake import wake_after_outage
+from fanout.inbound import event_store as inbound
+from fanout.lanes.lane_rows import wake_after_outage
+from fanout.lanes.paired_numbers import BRIDGE_LOCKS
 from fanout.models import Run, RunTarget
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
 from fanout.rules.message_ids import name_of, named_in
 from fanout.runs import corrections
-from reminders.groups import synchronise
+from reminders.groups import note_changes, synchronise
 
 log = logging.getLogger("crier.bridge")
 
@@ -191,7 +194,6 @@ def withdraw(address: str) -> None:
 # --- locks ------------------------------------------------------------------------------------------------
 
 
-BRIDGE_LOCKS = 0x435257  # "CRW", beside those of lanes and slots
 PREFIX = "crier-bridge "
 
 ACCOUNTS = "SELECT id FROM accounts_account WHERE channel = %s"
@@ -203,19 +205,28 @@ USE_JOURNAL = """
 INSERT INTO accounts_pairedsession AS s (account_id, journal, journal_page, journal_since, host)
 VALUES (%(account)s, %(journal)s, %(page)s, clock_timestamp(), %(host)s)
 ON CONFLICT (account_id) DO UPDATE
-   SET host = excluded.host, journal = excluded.journal, 
+   SET host = excluded.host, journal = excluded.journal, moved_to = CASE WHEN %(replace)s THEN '' ELSE s.moved_to END,
        journal_page = CASE WHEN s.journal = excluded.journal AND s.journal_page > excluded.journal_page
                            THEN s.journal_page + 1 ELSE excluded.journal_page END,
        journal_since = CASE WHEN s.journal = excluded.journal AND s.journal_page <= excluded.journal_page
                             THEN s.journal_since ELSE excluded.journal_since END
- WHERE s.journal = excluded.journal OR %(replace)s
+ WHERE (s.journal = excluded.journal AND s.moved_to IN ('', excluded.host)) OR %(replace)s
 RETURNING journal_since, journal_page
 """
+IS_BEHIND = """
+SELECT coalesce((SELECT s.journal = %(journal)s AND s.journal_page < %(page)s
+                   FROM accounts_pairedsession s WHERE s.account_id = %(account)s), true) AS behind
+"""
+MOVED_AWAY = "SELECT account_id FROM accounts_pairedsession WHERE moved_to NOT IN ('', %s)"
 OWNER = """
 SELECT a.application_name AS name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
  WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
+
+def this_machine() -> str:
+    return socket.gethostname()[:200]
 
 
 class LocksLost(ConnectionError):
@@ -256,10 +267,16 @@ class LockShard:
         await self._query(GIVE_BACK, (BRIDGE_LOCKS, account_id))
 
     async def use_journal(self, account_id: int, journal: str, page: int, replace: bool) -> tuple[datetime, int] | None:
-        host = socket.gethostname()[:200]
-        facts = {"account": account_id, "journal": journal, "page": page, "replace": replace, "host": host}
+        facts = {"account": account_id, "journal": journal, "page": page, "replace": replace, "host": this_machine()}
         rows = await self._query(USE_JOURNAL, facts)
         return next(((row["journal_since"], row["journal_page"]) for row in rows), None)
+
+    async def is_behind(self, account_id: int, journal: str, page: int) -> bool:
+        (row,) = await self._query(IS_BEHIND, {"account": account_id, "journal": journal, "page": page})
+        return bool(row["behind"])
+
+    async def moved_away(self) -> set[int]:
+        return {row["account_id"] for row in await self._query(MOVED_AWAY, (this_machine(),))}
 
     async def owner(self, account_id: int) -> str:
         rows = await self._query(OWNER, (BRIDGE_LOCKS, account_id))
@@ -296,11 +313,22 @@ class DatabaseFeed:
     async def wake(self, accounts: Sequence[int]) -> None:
         await run_in(self.lanes, lambda: wake_after_outage(accounts, timezone.now()))
 
-    async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
-        return await run_in(self.lanes, lambda: _doubts(accounts, oldest, newest, timezone.now()))
+    async def report(self, sessions: Mapping[int, Health]) -> None:
+        await run_in(self.lanes, lambda: _report(sessions, timezone.now()))
+
+    async def compare_groups(self, account_id: int, groups: Sequence[WhatsAppGroup]) -> None:
+        await run_in(self.news, lambda: _compare_groups(account_id, groups))
+
+    async def uncertain_sends(
+        self, accounts: Sequence[int], oldest: timedelta, newest: timedelta
+    ) -> dict[int, list[UncertainSend]]:
+        return await run_in(self.lanes, lambda: _uncertain_sends(accounts, oldest, newest, timezone.now()))
 
     async def settle(self, account_id: int, judged: Sequence[Judged]) -> None:
         await run_in(self.lanes, lambda: _settle(account_id, judged, timezone.now()))
+
+    async def compare(self, account_id: int, messages: Sequence[NotedMessage]) -> Compared:
+        return await run_in(self.lanes, lambda: _compare(account_id, messages))
 
     async def settled(self, messages: Sequence[str]) -> set[str]:
         return await run_in(self.lanes, lambda: _settled(messages))
@@ -326,18 +354,44 @@ def _store_groups(account_id: int, address: str, groups: Sequence[WhatsAppGroup]
     if not account.address:
         # The number that was paired is the account's own.
         Account.objects.filter(pk=account_id).update(address=address)
-    listed = [base.Group(g.jid, g.name, g.size, g.announce_only, g.may_write) for g in groups]
-    synchronise(account, listed, timezone.now())
+    synchronise(account, _as_listed(groups), timezone.now())
 
 
-# --- doubts -----------------------------------------------------------------------------------------------
+def _compare_groups(account_id: int, groups: Sequence[WhatsAppGroup]) -> None:
+    account = Account.objects.filter(pk=account_id).first()
+    if account is not None:
+        note_changes(account, _as_listed(groups))
 
 
-MOST_DOUBTS = 1_000
+def _as_listed(groups: Sequence[WhatsAppGroup]) -> list[base.Group]:
+    return [base.Group(g.jid, g.name, g.size, g.announce_only, g.may_write) for g in groups]
+
+
+# Only of the machine that has the session by now.
+REPORT = """
+UPDATE accounts_pairedsession s
+   SET state = h.state, state_since = h.since, paired_at = h.paired_at, reported_at = %(now)s
+  FROM unnest(%(accounts)s::bigint[], %(journals)s::text[], %(states)s::text[], %(since)s::timestamptz[],
+              %(paired)s::timestamptz[]) AS h(account_id, journal, state, since, paired_at)
+ WHERE s.account_id = h.account_id AND s.journal = h.journal
+"""
+
+
+def _report(sessions: Mapping[int, Health], now: datetime) -> None:
+    accounts = sorted(sessions)
+    journals, states, since, paired = (list(column) for column in zip(*(sessions[number] for number in accounts)))
+    columns = {"journals": journals, "states": [str(state) for state in states], "since": since, "paired": paired}
+    execute(REPORT, {"accounts": accounts, "now": now} | columns)
+
+
+# --- uncertain sends -----------------------------------------------------------------------------------------------
+
+
+MOST_UNCERTAIN = 1_000
 KNOWN_AS_SENT = "sent, by the bridge's journal"
 NEVER_LEFT = "never left, by the bridge's journal: send again"
 # The newest first: an operator has had time for the others. The witness is by the same account, before the claim.
-DOUBTS = """
+UNCERTAIN_SENDS = """
 SELECT t.id, t.run_id, t.account_id, t.parts_sent, t.claimed_at, t.claim_epoch, l.epoch,
        w.run_target_id AS witness, w.part AS witness_part
   FROM fanout_runtarget t
@@ -353,13 +407,17 @@ SELECT t.id, t.run_id, t.account_id, t.parts_sent, t.claimed_at, t.claim_epoch, 
 """
 
 
-def _doubts(accounts: Sequence[int], oldest: timedelta, newest: timedelta, now: datetime) -> dict[int, list[Doubt]]:
+def _uncertain_sends(
+    accounts: Sequence[int], oldest: timedelta, newest: timedelta, now: datetime
+) -> dict[int, list[UncertainSend]]:
     span = {"after": now - oldest, "before": now - newest}
-    doubts = defaultdict(list)
-    for row in execute(DOUBTS, span | {"accounts": list(accounts), "action": CHANNEL.action, "most": MOST_DOUBTS}):
+    uncertain_sends = defaultdict(list)
+    for row in execute(
+        UNCERTAIN_SENDS, span | {"accounts": list(accounts), "action": CHANNEL.action, "most": MOST_UNCERTAIN}
+    ):
         witness = name_of(row["witness"], row["witness_part"]) if row["witness"] else ""
-        doubts[row["account_id"]].append(
-            Doubt(
+        uncertain_sends[row["account_id"]].append(
+            UncertainSend(
                 target_id=row["id"],
                 run_id=row["run_id"],
                 name=name_of(row["id"], row["parts_sent"]),
@@ -369,14 +427,14 @@ def _doubts(accounts: Sequence[int], oldest: timedelta, newest: timedelta, now: 
                 witness=witness,
             )
         )
-    return doubts
+    return uncertain_sends
 
 
 def _settle(account_id: int, judged: Sequence[Judged], now: datetime) -> None:
     """Settle the targets, each run in a transaction of its own."""
     by_run = defaultdict(list)
     for one in judged:
-        by_run[one.doubt.run_id].append(one)
+        by_run[one.uncertain.run_id].append(one)
     for run_id, of_run in sorted(by_run.items()):
         with transaction.atomic():
             run = Run.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
@@ -385,12 +443,12 @@ def _settle(account_id: int, judged: Sequence[Judged], now: datetime) -> None:
 
 
 def _settle_run(run: Run, account_id: int, judged: Sequence[Judged], now: datetime) -> None:
-    claims = {(one.doubt.target_id, one.doubt.claim_epoch, one.doubt.claimed_at): one for one in judged}
+    claims = {(one.uncertain.target_id, one.uncertain.claim_epoch, one.uncertain.claimed_at): one for one in judged}
     targets = run.targets.filter(account_id=account_id, status=RunTarget.Status.UNCONFIRMED)
     found = targets.filter(pk__in=[pk for pk, _, _ in claims]).values_list("pk", "claim_epoch", "claimed_at")
     still = [claims[claim] for claim in found if claim in claims]
-    never_left = [one.doubt.target_id for one in still if not one.provider_id]
-    sent = {one.doubt.target_id: one.provider_id for one in still if one.provider_id}
+    never_left = [one.uncertain.target_id for one in still if not one.provider_id]
+    sent = {one.uncertain.target_id: one.provider_id for one in still if one.provider_id}
     for target_id, provider_id in sent.items():
         run.targets.filter(pk=target_id).update(provider_id=provider_id, in_doubt=False)
     if sent:
@@ -411,3 +469,54 @@ def _settled(messages: Sequence[str]) -> set[str]:
         if name.target_id in known
         and (known[name.target_id][1] > name.part or known[name.target_id][0] not in open_states)
     }
+
+
+# --- after the database was restored ----------------------------------------------------------------------
+
+
+# The targets of a journal's messages. A run that was made after the message has the number of another target, which
+# the backup did not have.
+NOTED_TARGETS = """
+SELECT t.id, t.run_id, t.status, t.parts_sent, t.reopened_at, r.created_at,
+       ARRAY(SELECT jsonb_object_keys(t.part_ids))::int[] AS later_parts
+  FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+ WHERE t.account_id = %(account)s AND t.id = ANY(%(targets)s)
+"""
+# As after a crash: the journal's review ends the uncertain.
+MARK = """
+UPDATE fanout_runtarget t
+   SET status = 'unconfirmed', parts_sent = m.parts, claimed_at = m.at, next_attempt_at = NULL,
+       claim_epoch = greatest(1, (SELECT l.epoch FROM fanout_lanestate l WHERE l.account_id = t.account_id)),
+       error = %(why)s, error_kind = 'unknown'
+  FROM unnest(%(targets)s::bigint[], %(parts)s::int[], %(at)s::timestamptz[]) AS m(id, parts, at)
+ WHERE t.id = m.id AND t.status = 'pending'
+RETURNING t.id
+"""
+SENT_SINCE = "the database was restored from a backup, and the bridge had begun to send this since"
+
+
+def _compare(account_id: int, messages: Sequence[NotedMessage]) -> Compared:
+    named = [(one, name) for one in messages if (name := named_in(one.message_id))]
+    rows = execute(NOTED_TARGETS, {"account": account_id, "targets": [name.target_id for _, name in named]})
+    targets, marks = {row["id"]: row for row in rows}, {}
+    known = set()
+    for one, name in named:  # oldest first: the last part that was begun counts
+        at, target = datetime.fromtimestamp(one.at, UTC), targets.get(name.target_id)
+        if target is None or target["created_at"] > at + CLOCK_MARGIN:
+            continue
+        known.add(one.message_id)
+        # A part behind one that was refused late, or a try that was settled before the target was opened again.
+        settled = target["reopened_at"] is not None and at + CLOCK_MARGIN < target["reopened_at"]
+        if name.part < target["parts_sent"] or name.part in target["later_parts"] or settled:
+            continue
+        if target["status"] == RunTarget.Status.PENDING:
+            marks[name.target_id] = (name.part, at)
+    return Compared(known, _mark({targets[number]["run_id"] for number in marks}, marks))
+
+
+def _mark(runs: Collection[int], marks: Mapping[int, tuple[int, datetime]]) -> int:
+    with transaction.atomic():
+        execute(LOCK_RUNS, {"runs": list(runs)})
+        parts, at = [part for part, _ in marks.values()], [moment for _, moment in marks.values()]
+        facts = {"targets": list(marks), "parts": parts, "at": at, "why": SENT_SINCE}
+        return len(execute(MARK, facts)) if marks else 0

@@ -14,26 +14,27 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
+from accounts.addresses import spellings_of
 from accounts.channels.base import Kind, NotSent
-from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.http import as_number
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import carry_out, execute
 from fanout.inbound import origins
-from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
+from fanout.inbound.event_store import WHOLE_SECOND, NotYet, bare_id, look_again, may_look_again, store, store_report
 from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.inbound.sessions import until
 from fanout.lanes import chats, status
-from fanout.lanes.wake import hold_lane, wake_lanes
-from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
+from fanout.lanes.lane_rows import hold_lane, wake_lanes
+from fanout.models import Activity, Event, InboundEvent, KnownId, Run, RunTarget
 from fanout.models.events import RECEIPT
 from fanout.rules import breaker
 from fanout.rules.message_ids import Named, message_id, named_in
-from fanout.rules.outcomes import ACCOUNT_KINDS, AccountChange, Consequence, consequence
-from fanout.runs import corrections, follow_ups, people, transitions
+from fanout.rules.outcomes import ACCOUNT_KINDS, AccountChange, Consequence, consequence, parts_out
+from fanout.runs import corrections, follow_ups, people, texts, transitions
 from reminders import suppressions
 from reminders.erasure import is_faceless
 from reminders.models import Suppression
@@ -91,11 +92,10 @@ def record_bounce(bounce: Bounce, now: datetime) -> bool:
     if target is None or is_faceless(target.address):
         return False
     with transaction.atomic():
-        event = _as_event(bounce)
-        if not store(target.account_id, [event], now):
-            return False
-        _work_on(InboundEvent.objects.get(account_id=target.account_id, key=event.key), now)
-    return True
+        event = store_report(target.account_id, _as_event(bounce), now)
+        if event is not None:
+            _work_on(event, now)
+    return event is not None
 
 
 def _work_on(row: InboundEvent, now: datetime) -> None:
@@ -128,7 +128,8 @@ def _as_event(bounce: Bounce) -> ProviderEvent:
 def bounced(event: InboundEvent, now: datetime) -> str:
     """Apply a bounce event and return its effect in words."""
     target = target_of(event)
-    waits = _on_its_way(event, target) and may_look_again(event)
+    part = part_of(event, target)
+    waits = _on_its_way(event, target, part) and may_look_again(event)
     if not waits and (fits := event.detail.get("fits")):
         return f"nothing: it carries no id of a message of ours, and {fits} deliveries to this address fit"
     if target is None:
@@ -139,7 +140,7 @@ def bounced(event: InboundEvent, now: datetime) -> str:
         return people.forget(event)
     InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
     bounce = _from_event(event, target)
-    if _is_refusal(bounce) and not _about_last_try(event, target):
+    if _is_refusal(bounce) and not _about_last_try(event, target, part):
         return "nothing: it is about an earlier try"
     verdict = _verdict(event, target, bounce)
     if waits:
@@ -147,21 +148,21 @@ def bounced(event: InboundEvent, now: datetime) -> str:
         _hold_new_chats(target, bounce, verdict, now)
         _stop_or_hold(event, target, bounce, verdict, now)
         raise NotYet
-    if _goes_again(event, target, bounce, verdict, now):
-        changes = [_send_again(event, target, bounce, verdict, now)]
+    if _goes_again(event, target, part, bounce, verdict, now):
+        changes = [_send_again(target, part, bounce, verdict, now)]
     else:
-        changes = apply_bounce(target, bounce, now)
+        changes = apply_bounce(target, bounce, now, part)
     # After the target: runs are locked before lanes.
     changes += _hold_new_chats(target, bounce, verdict, now)
     changes += _stop_or_hold(event, target, bounce, verdict, now)
     return "; ".join(filter(None, changes)) or "nothing new"
 
 
-def _on_its_way(event: InboundEvent, target: RunTarget | None) -> bool:
+def _on_its_way(event: InboundEvent, target: RunTarget | None, part: int) -> bool:
     """Return whether our own record of the result may still have to be written."""
     if target is None:
         return bool(event.provider_id) and named_in(event.message_id) is None
-    return target.status in (Status.PENDING, Status.SENDING)
+    return target.status == Status.SENDING or (target.status == Status.PENDING and part not in _parts_out(target))
 
 
 def target_of(event: InboundEvent) -> RunTarget | None:
@@ -170,8 +171,41 @@ def target_of(event: InboundEvent) -> RunTarget | None:
     if named := named_in(event.message_id):
         return targets.filter(pk=named.target_id).first()
     if event.provider_id:
-        return targets.filter(provider_id=event.provider_id).order_by("-pk").first()
+        found = targets.filter(provider_id=event.provider_id).order_by("-pk").first()
+        return found or _by_earlier_part(targets, event)
     return None
+
+
+def _by_earlier_part(targets: QuerySet[RunTarget], event: InboundEvent) -> RunTarget | None:
+    """Return the target by the id of a part before its last one: the event also names the chat."""
+    chat = event.group or event.address
+    if not chat:
+        return None
+    known = KnownId.objects.filter(account=event.account_id, known_as=bare_id(chat)).values_list("address", flat=True)
+    of_person = targets.filter(recipient__address__in={*spellings_of(chat), *known}, claimed_at__isnull=False)
+    recent = of_person.exclude(part_ids={}).order_by("-claimed_at")[: origins.MOST_CANDIDATES]
+    return next((target for target in recent if event.provider_id in target.part_ids.values()), None)
+
+
+def part_of(event: InboundEvent, target: RunTarget | None) -> int:
+    """Return the part that an event is about: the one that it names by our id or by the provider's. Another id of ours
+    is that of the part in doubt; where no part has an id, only the first can be meant."""
+    if named := named_in(event.message_id):
+        return named.part
+    if target is None or not event.provider_id or not target.part_ids:
+        return 0
+    known = (int(part) for part, known in target.part_ids.items() if known == event.provider_id)
+    return next(known, target.parts_sent)
+
+
+def _parts_out(target: RunTarget) -> set[int]:
+    return parts_out(target.parts_sent, target.part_ids)
+
+
+def _id_of(target: RunTarget, part: int) -> str:
+    """Return the provider's id of the last try of a part; "" where it is not known."""
+    known = target.part_ids.get(str(part))
+    return str(known if known is not None else target.provider_id if target.parts_sent - 1 == part else "")
 
 
 def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
@@ -204,10 +238,11 @@ def _is_trouble(bounce: Bounce) -> bool:
     return bounce.kind in ACCOUNT_KINDS and not bounce.by_mail
 
 
-def _about_last_try(event: InboundEvent, target: RunTarget) -> bool:
-    another = event.provider_id and target.provider_id and event.provider_id != target.provider_id
-    if another and target.status == Status.SENT and target.parts_sent - 1 == _part_of(event):
-        return False
+def _about_last_try(event: InboundEvent, target: RunTarget, part: int) -> bool:
+    if part in _parts_out(target) and event.provider_id and (known := _id_of(target, part)):
+        earlier = part < max(_parts_out(target))
+        if event.provider_id != known or earlier:
+            return event.provider_id == known
     return target.claimed_at is None or event.happened_at + WHOLE_SECOND >= target.claimed_at
 
 
@@ -259,59 +294,75 @@ def _hold_new_chats(target: RunTarget, bounce: Bounce, verdict: Consequence, now
     return []
 
 
-def _goes_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> bool:
+def _goes_again(
+    event: InboundEvent, target: RunTarget, part: int, bounce: Bounce, verdict: Consequence, now: datetime
+) -> bool:
     """Return whether nothing arrived and a later try may succeed: the trouble is the account's, or this person's for a
-    while. A message that counted as sent goes again only within its run's window, and only where it is the very one
-    that the report names: not an earlier try, not one with a receipt, a reply or a later part, and not one of a
-    provider that calls every try by the same id."""
+    while. A part that counted as sent goes again only within its run's window, and only where it is the very one that
+    the report names: not an earlier try, not one with a receipt or a reply, and not one of a provider that calls every
+    try by the same id."""
     if verdict.status != "pending" or bounce.by_mail:
         return False
-    if target.status != Status.SENT:
-        return _is_trouble(bounce) or (bounce.certain and bounce.kind == Kind.RECIPIENT_LIMITED)
     temporary = _is_trouble(bounce) or bounce.kind == Kind.RECIPIENT_LIMITED
-    arrived = target.delivered_at or target.read_at or target.replied_at or (event.group and event.address)
-    if not temporary or not bounce.certain or arrived or target.parts_sent - 1 != _part_of(event):
+    if not (target.status == Status.SENT or _is_between(target, part)):
+        return _is_trouble(bounce) or (bounce.certain and temporary)
+    # A receipt of another part says nothing about this one; receipts with this part's id are looked for below.
+    received = None if target.part_ids else target.delivered_at or target.read_at
+    arrived = received or target.replied_at or (event.group and event.address)
+    if not temporary or not bounce.certain or arrived or part not in _parts_out(target):
         return False
-    named = bool(event.provider_id) and event.provider_id == target.provider_id
+    named = bool(event.provider_id) and event.provider_id == _id_of(target, part)
     if not named or channel(target.account.channel).own_ids or target.run.window_closes_at <= now:
         return False
     receipts = InboundEvent.objects.filter(RECEIPT, account=event.account_id, provider_id=event.provider_id)
     return not receipts.exists()
 
 
-def _part_of(event: InboundEvent) -> int:
-    """Return the part that an event is about. One that does not say can only mean the first."""
-    named = named_in(event.message_id)
-    return named.part if named else 0
+def _is_between(target: RunTarget, part: int) -> bool:
+    """Return whether the part went out and the target waits for another one."""
+    return target.status == Status.PENDING and part in _parts_out(target)
 
 
-def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, verdict: Consequence, now: datetime) -> str:
+def _send_again(target: RunTarget, part: int, bounce: Bounce, verdict: Consequence, now: datetime) -> str:
     """Send the part again, as after a refusal while sending: the account's trouble never fails a recipient. Where the
     event may mean an earlier part, the unconfirmed one may have arrived: that is for an operator."""
     run = Run.objects.select_for_update(no_key=True).get(pk=target.run_id)
     rows = RunTarget.objects.filter(pk=target.pk)
     if not rows.filter(status=target.status).exists():
         return "nothing: it was settled at this moment"
+    waits = {"next_attempt_at": verdict.retry_at, "attempts": target.attempts if verdict.spends_attempt else 0}
+    words = f"It was not sent: {bounce.kind.value.replace('_', ' ')}."
+    if _is_between(target, part):
+        rows.update(**_without(target, part), **waits, reopened_at=now)
+        count(target, Activity.Outcome.FAILED, bounce.kind.value, now, part)
+        wake_lanes([target.account_id], now)
+        return f"{words} It will be sent again, before the parts that follow."
     if target.status == Status.SENT:
         follow_ups.taken_back(target)
-        rows.update(status=Status.UNCONFIRMED, parts_sent=F("parts_sent") - 1)
-        count(target, Activity.Outcome.FAILED, bounce.kind.value, now)
+        rows.update(status=Status.UNCONFIRMED, **_without(target, part))
+        count(target, Activity.Outcome.FAILED, bounce.kind.value, now, part)
         chats.not_begun(target)
     elif target.status != Status.UNCONFIRMED:
         return ""
-    elif target.parts_sent != _part_of(event):
+    elif target.parts_sent != part:
         return "nothing: it does not name the part that is in doubt"
     answer = corrections.settle(run, {target.pk}, False, None, now, by_provider=True)
-    again = rows.filter(status=Status.PENDING)
-    again.update(next_attempt_at=verdict.retry_at, attempts=target.attempts if verdict.spends_attempt else 0)
-    return f"It was not sent: {bounce.kind.value.replace('_', ' ')}. {answer.text}"
+    rows.filter(status=Status.PENDING).update(**waits)
+    return f"{words} {answer.text}"
+
+
+def _without(target: RunTarget, part: int) -> dict[str, Any]:
+    """Return the columns of a target of which a part did not go out after all; later parts are not sent again."""
+    ids = {str(n): "" for n in range(part + 1, target.parts_sent)} | target.part_ids
+    ids.pop(str(part), None)
+    return {"parts_sent": min(part, target.parts_sent), "part_ids": ids}
 
 
 # --- applying ---------------------------------------------------------------------------------------------
 
 
 @transaction.atomic
-def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
+def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime, part: int = 0) -> list[str]:
     """Apply the bounce and return in words what it changed; a second time nothing.
 
     Only the address that the target was written to can be suppressed or fail. Otherwise the recipient's own server took
@@ -323,7 +374,7 @@ def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
     changes = []
     if bounce.address == target.address:
         # Anyone who knows both addresses can write a report without an id of ours: it fails and counts nothing.
-        if bounce.final and bounce.authentic and fail(target, bounce, now):
+        if bounce.final and bounce.authentic and fail(target, bounce, now, part):
             changes += ["The target failed", *protect(target, now)]
         changes += suppress(bounce, now)
     if changes or not noted(target, bounce):
@@ -332,10 +383,13 @@ def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
     return changes
 
 
-def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
-    """Fail the target: a message that was given up was not delivered, also if the first server took it."""
+def fail(target: RunTarget, bounce: Bounce, now: datetime, part: int = 0) -> bool:
+    """Fail the target: a message that was given up was not delivered, also if the first server took it. Of a message
+    with several parts no further one goes out, and a retry sends what is missing."""
     rows = RunTarget.objects.filter(pk=target.pk)
     failure: dict[str, Any] = {"status": Status.FAILED, "error_kind": bounce.kind.value, "error": bounce.detail}
+    if target.part_ids and part in _parts_out(target):
+        return _fail_part(target, bounce, now, part, failure)
     unconfirmed = rows.filter(status=Status.UNCONFIRMED).update(
         parts_sent=F("parts_sent") + (0 if bounce.certain else 1), settled_at=now, **failure
     )
@@ -352,6 +406,25 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
     return True
 
 
+def _fail_part(target: RunTarget, bounce: Bounce, now: datetime, part: int, failure: dict[str, Any]) -> bool:
+    """Fail a message of several parts, of which one that had gone out was refused. Returns False where the target is
+    with the provider or skipped: then only the timeline has it."""
+    rows, left = RunTarget.objects.filter(pk=target.pk, status=target.status), _without(target, part)
+    doubtful = target.parts_sent if target.status == Status.UNCONFIRMED else None
+    if doubtful is not None:
+        left["part_ids"][str(doubtful)] = ""  # it may have arrived: not sent again with the other
+    others = parts_out(**left) - ({doubtful} if doubtful is not None else set())
+    failure["error"] = texts.part_refused(part, len(target.run.parts), others, bounce.detail, doubtful)[:500]
+    settled = {} if target.status == Status.FAILED else {"settled_at": now}
+    open_states = (Status.SENT, Status.PENDING, Status.UNCONFIRMED, Status.FAILED)
+    if target.status not in open_states or not rows.update(**left, **failure, **settled, reopened_at=now):
+        return False
+    count(target, Activity.Outcome.FAILED, counted_as(bounce), target.claimed_at or now, part)
+    wake_lanes([target.account_id], now)  # the lane may be about to send the next part
+    carry_out(transitions.came_back(target.run_id, cause(bounce), now))
+    return True
+
+
 def counted_as(bounce: Bounce) -> str:
     """Return how it counts towards the bounce rate: every mail that came back does; of events only bounces do."""
     if bounce.by_mail and not bounce.hard and bounce.kind is not Kind.SENDER_REJECTED:
@@ -359,13 +432,13 @@ def counted_as(bounce: Bounce) -> str:
     return bounce.kind.value
 
 
-def count(target: RunTarget, outcome: str, kind: str, at: datetime) -> None:
+def count(target: RunTarget, outcome: str, kind: str, at: datetime, part: int | None = None) -> None:
     Activity.objects.create(
         account_id=target.account_id,
         run_target=target,
         action=target.action,
         outcome=outcome,
-        part=target.parts_sent,
+        part=target.parts_sent if part is None else part,
         at=at,
         kind=kind,
     )

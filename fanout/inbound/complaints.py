@@ -4,23 +4,27 @@ provider's complaint does, and judge the account that sent."""
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.message import Message
 from typing import NamedTuple
 
-from accounts.channels.events import EventKind, ProviderEvent
+from django.conf import settings
+
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.database import carry_out
 from fanout.inbound import bounces, mails, origins, replies
-from fanout.inbound.events import store
+from fanout.inbound.event_store import store_report
 from fanout.inbound.mails import MAX_BYTES, address_in, blocks_in, message_of, read_mail, returned_messages, text
 from fanout.lanes import reputation
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, InboundEvent, RunTarget
 from fanout.rules.message_ids import Named, message_id
+from reminders import suppressions
 from reminders.erasure import is_faceless
+from reminders.models import Suppression
 
-#: Feedback that is no complaint of a person: a false alarm, or a report about SPF, DKIM and DMARC (RFC 6591).
+#: Feedback in which a person does not complain: a false alarm, or a report about SPF, DKIM and DMARC (RFC 6591).
 NO_COMPLAINT = frozenset({"not-spam", "auth-failure", "dmarc", "tls"})
 
 
@@ -33,7 +37,7 @@ def take_in_complaint(raw: bytes, now: datetime) -> tuple[bool, bool]:
     complaint = parse_complaint(raw)
     if complaint is None:
         return False, False
-    target = _target(complaint, raw, now)
+    target, authentic = _target(complaint, raw, now)
     if target is None or is_faceless(target.address):
         return True, False
     event = ProviderEvent(
@@ -43,23 +47,22 @@ def take_in_complaint(raw: bytes, now: datetime) -> tuple[bool, bool]:
         address=target.address,
         message_id=message_id(target.pk, complaint.message.part if complaint.message else 0),
         text=complaint.detail,
-        detail={"by": "mail"},
+        detail={"by": "mail", "authentic": authentic},
     )
-    return True, bool(store(target.account_id, [event], now))
+    return True, store_report(target.account_id, event, now) is not None
 
 
-def _target(complaint: Complaint, raw: bytes, now: datetime) -> RunTarget | None:
-    """Return the delivery that is complained about. Reporters may hide the recipient, and our id names it; without the
-    id, recipient and queue id must fit one delivery: anyone can send something that looks like a report."""
+def _target(complaint: Complaint, raw: bytes, now: datetime) -> tuple[RunTarget | None, bool]:
+    """Return the delivery that is complained about, and whether the report proves it by our id or the queue's.
+    Reporters may hide the recipient, and our id names it; without it exactly one delivery must fit."""
     if complaint.message is not None:
-        return RunTarget.objects.filter(pk=complaint.message.target_id).first()
+        return RunTarget.objects.filter(pk=complaint.message.target_id).first(), True
     origin = origins.origin_of(raw)
     origin = origin._replace(sent_at=origin.sent_at or mails.moment(complaint.received))
     if not complaint.address or (origin.sent_at is None and not origin.ids):
-        return None
-    # A complaint suppresses for good, so recipient and time are not enough: anyone could write that.
+        return None, False
     match = origins.deliveries(complaint.address, origin, now)
-    return match.targets[0] if match.by_queue_id and len(match.targets) == 1 else None
+    return (match.targets[0] if len(match.targets) == 1 else None), match.by_queue_id
 
 
 class Complaint(NamedTuple):
@@ -105,8 +108,10 @@ def fields_of(report: Message) -> Message:
 
 def complained(event: InboundEvent, now: datetime) -> str:
     """Apply a complaint and return its effect in words: the person is suppressed, the account judged."""
-    done = [replies.complaint(event, now)]
     target = bounces.target_of(event)
+    if event.detail.get("authentic") is False:
+        return _suppress_for_a_while(event, target, now)
+    done = [replies.complaint(event, now)]
     if target is not None:
         InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
         Event.objects.create(run_id=target.run_id, at=now, verb="complained", detail=target.address)
@@ -116,3 +121,16 @@ def complained(event: InboundEvent, now: datetime) -> str:
         done.append(words)
         wake_lanes([account.pk], now)
     return "; ".join(done)
+
+
+def _suppress_for_a_while(event: InboundEvent, target: RunTarget | None, now: datetime) -> str:
+    """Suppress a person for whom someone complains without our id, and count nothing: anyone who knows whom we wrote to
+    and when could have written the report."""
+    ends_at = now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
+    reason, source = Suppression.Reason.COMPLAINT, Suppression.Source.PROVIDER
+    done = suppressions.suppress(suppressions.New(event.address, reason, source, suppressions.REPORTED, now, ends_at))
+    if target is not None:
+        InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
+        Event.objects.create(run_id=target.run_id, at=now, verb="complained", detail=target.address)
+    days = f"suppressed for {settings.SOFT_BOUNCE_SUPPRESS_DAYS} days, because the report carries no id of ours"
+    return f"complained: {days}" if done else "nothing: the address is suppressed for as long"

@@ -18,7 +18,7 @@ from accounts.channels.paired import is_hidden
 from accounts.models import Account
 from accounts.signin import NoAnswer, number_behind
 from fanout.database import execute
-from fanout.inbound.events import bare_id
+from fanout.inbound.event_store import bare_id
 from fanout.models import InboundEvent, KnownId
 
 log = logging.getLogger("crier.inbound")
@@ -76,7 +76,7 @@ def name_sender(pk: int, now: datetime) -> None:
 
 
 def _told_in_a_copy(event: InboundEvent) -> bool:
-    """Return whether the same message also came with its number (fanout.inbound.events)."""
+    """Return whether the same message also came with its number (fanout.inbound.event_store)."""
     named = event.key.removesuffix(":nobody")
     return named != event.key and InboundEvent.objects.filter(account=event.account_id, key=named).exists()
 

@@ -228,6 +228,9 @@ def from_notice(message: Message, about: Named | None, notice: Notice) -> list[B
         if not certain and not failure.code:
             continue  # an absence note has no return path either
         meant = refusals.reported(failure.code, failure.words, failure.stage)
+        if meant.cause is faults.Cause.FILTERED and (judged := faults.said(notices.judgement_in(notice.words))):
+            # A bare "550 user unknown" may be a filter's; the reporter's own words say whether it is.
+            meant = judged
         kind = Kind.SOFT_BOUNCE if late else faults.kind_of(meant)
         detail = f"{failure.code or ''} {failure.words}".strip()[:DETAIL_LENGTH] or notice.subject[:200]
         if address := mailbox(failure.address):

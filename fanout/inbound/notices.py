@@ -177,6 +177,18 @@ def sections(text: str, recipients: Collection[str]) -> dict[str, str]:
     return {address: "\n".join(words for group, words in texts.items() if address in group) for address in recipients}
 
 
+# The reporter's own judgement, which may stand beside the answer that it got.
+JUDGEMENT = re.compile(
+    r"(?im)^[ \t]{0,20}(?:error|reason|problem|cause|diagnosis)[ \t]{0,4}:[ \t]{0,4}([^\d\n][^\n]{0,200})$"
+)
+
+
+def judgement_in(text: str) -> str:
+    """Return the words of a line such as “Error: Invalid user address”; empty where there is none."""
+    found = JUDGEMENT.search(text[:MOST_TEXT])
+    return found[1] if found else ""
+
+
 # -- the answer that it quotes ----------------------------------------------------------------------------
 
 # A reply code where an answer begins, perhaps with its status; not a number within prose or another number.

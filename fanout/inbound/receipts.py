@@ -15,12 +15,12 @@ from django.db import transaction
 from django.db.models import Q
 
 from accounts.addresses import spellings_of
-from fanout.database import Row, execute
+from fanout.database import LOCK_RUNS, Row, execute
 from fanout.inbound import known_ids
-from fanout.inbound.events import LOOK_AGAIN
+from fanout.inbound.event_store import LOOK_AGAIN
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import corrections, people, transitions
+from fanout.runs import corrections, people
 from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
@@ -43,7 +43,7 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
     messages |= _unconfirmed_in_chats([event for event in events if event.pk not in messages])
     if messages:
         # Before their targets: the trigger of a statement about several runs locks them too, and that is too late.
-        execute(transitions.LOCK, {"runs": sorted({row["run"] for row in messages.values()})})
+        execute(LOCK_RUNS, {"runs": sorted({row["run"] for row in messages.values()})})
     _settle(messages.values(), now)
     about = [event for event in events if event.pk in messages]
     if about:

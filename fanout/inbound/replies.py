@@ -11,12 +11,12 @@ from datetime import datetime
 from django.template.defaultfilters import pluralize
 
 from accounts.addresses import GROUP_KINDS, spellings_of, sql_list
-from accounts.channels.events import EventKind
 from accounts.channels.paired import is_hidden
+from accounts.channels.provider_events import EventKind
 from fanout.database import Row, carry_out, execute
 from fanout.inbound import known_ids
-from fanout.inbound.events import SILENCES, WHOLE_SECOND
-from fanout.lanes.chats import heard_from
+from fanout.inbound.event_store import SILENCES, WHOLE_SECOND
+from fanout.lanes.chats import note_message_from
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, transitions
@@ -24,7 +24,7 @@ from fanout.runs.people import forget
 from reminders.erasure import erased
 from reminders.models import OptOutPhrase, Recipient, Suppression
 from reminders.opt_outs import Decision, decide_by_words, essence
-from reminders.suppressions import REPORTED, holding
+from reminders.suppressions import REPORTED, in_force
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -43,11 +43,13 @@ def reply(event: InboundEvent, now: datetime) -> str:
     if stays_forgotten(event.address, recipients):
         return forget(event)
     words = _apply(event, recipients, now)
-    heard_from(event.account_id, event.address, event.happened_at, now)
+    note_message_from(event.account_id, event.address, event.happened_at, now)
     return words
 
 
 def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
+    if event.detail.get("edited"):
+        return _apply_edit(event)
     if event.opts_out or _opts_out_after_all(event):
         words = _note_reply(event, recipients, now, opted_out=True)
         opt_out(event.address, *SILENCES[EventKind.REPLY])
@@ -55,10 +57,18 @@ def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
 
 
+def _apply_edit(event: InboundEvent) -> str:
+    """Apply the new text of an earlier message: an opt-out counts, and nothing else, because its first text has."""
+    if not (event.opts_out or _opts_out_after_all(event)):
+        return "kept: an edit of an earlier message"
+    opt_out(event.address, *SILENCES[EventKind.REPLY])
+    return "opted out and suppressed, by an edit of an earlier message"
+
+
 def _opts_out_after_all(event: InboundEvent) -> bool:
     """Return whether a message opts out that was stored without deciding it: by an earlier version, or under a hidden
     id, behind which a person was found afterwards."""
-    undecided = is_hidden(str(event.detail.get("jid") or "")) or decide_by_words(essence(event.text)).opts_out
+    undecided = is_hidden(str(event.detail.get("jid") or "")) or decide_by_words(event.text).opts_out
     return undecided and decide(event.text).opts_out
 
 
@@ -86,7 +96,7 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
 
 
 # With the Message 2 of each. Adding to a Message 2 requires the lock of its Message 1, so no second one is made.
-LOCK_RUNS = """
+LOCK_RUNS_WITH_MESSAGE_2 = """
 SELECT FROM fanout_run WHERE id = ANY(%(runs)s::bigint[]) OR answers_id = ANY(%(runs)s::bigint[])
  ORDER BY id FOR NO KEY UPDATE
 """
@@ -94,7 +104,7 @@ SELECT FROM fanout_run WHERE id = ANY(%(runs)s::bigint[]) OR answers_id = ANY(%(
 
 def _lock_runs(runs: set[int]) -> None:
     if runs:
-        execute(LOCK_RUNS, {"runs": list(runs)})
+        execute(LOCK_RUNS_WITH_MESSAGE_2, {"runs": list(runs)})
 
 
 # Not one between two parts, which would leave half a message. Not one that was made after the reply was known: the
@@ -173,7 +183,7 @@ def decide(text: str) -> Decision:
     said = essence(text)
     own = OptOutPhrase.objects.filter(essence=said).first() if said else None
     if own is None:
-        return decide_by_words(said)
+        return decide_by_words(text)
     does = "opts out" if own.opts_out else "does not opt out"
     return Decision(own.opts_out, f"“{own.phrase}” is in this site's list: it {does}.")
 
@@ -236,7 +246,7 @@ def _by_provider(
     use_stored_spelling(event)
     if stays_forgotten(event.address, recipients_at(event.address)):
         return forget(event)
-    before = Suppression.objects.filter(holding(now), address=event.address).exclude(reason=reason, detail=REPORTED)
+    before = Suppression.objects.filter(in_force(now), address=event.address).exclude(reason=reason, detail=REPORTED)
     opt_out(event.address, reason, source, REPORTED_TOO if before.exists() else REPORTED)
     return f"{what}: opted out and suppressed"
 

@@ -1,8 +1,8 @@
 """Read mails that people or their programs wrote back, and find which of our messages they are about.
 
 A reply counts only if it is certain: our Message-ID carries a keyed hash that cannot be guessed, and the sender must be
-the recipient of that message. What a program wrote is no reply: an absence note is kept as such, and a read receipt
-(RFC 8098) is a receipt.
+the recipient of that message. Mail that a program wrote does not count as a reply: an absence note is kept as such, and
+a read receipt (RFC 8098) is a receipt.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.message import Message
 from email.utils import getaddresses
 from itertools import islice
-from typing import Any
 
 from accounts.channels import machine_mail
-from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.mail import one_line
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.reply_text import own_words, text_of_html, written
-from fanout.inbound.events import store
+from fanout.inbound.event_store import store
 from fanout.inbound.mails import blocks_in, decoded, decoded_words, mailbox, moment, read_mail
 from fanout.models import RunTarget
 from fanout.rules.message_ids import Named, message_id, named_in
@@ -30,6 +29,8 @@ from reminders.opt_outs import bare, decide_by_words, essence
 #: of a From that no standard allows, such as “Doe, Ann <ann@example.org>”
 BRACKETED = re.compile(r"<([^<>\s@]{1,100}@[^<>\s@]{1,200})>")
 SUBJECT_LENGTH = 1_000
+#: fields of a message part of which one is the subject of the mail
+SUBJECTS = ("subject", "text")
 #: parts among which the text of a reply is looked for, and characters read of an HTML text
 MOST_PARTS, LONGEST_HTML = 100, 300_000
 
@@ -43,8 +44,12 @@ class ReplyMail:
     text: str
     at: datetime | None
     kind: EventKind = EventKind.REPLY
-    #: the subject, where the person wrote nothing else
+    #: without “Re:”
     subject: str = ""
+    #: the person wrote something in the text of the mail
+    wrote: bool = True
+    #: only the subject says that a program wrote it
+    by_subject: bool = False
     detail: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,6 +60,10 @@ def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
     target = RunTarget.objects.select_related("run").filter(pk=reply.message.target_id).first() if reply else None
     if reply is None or target is None or target.address != reply.address:
         return False, False
+    ours = bare(reply.subject) in _our_subjects(target)
+    if reply.by_subject and ours:
+        # Our own message is about an absence, and this replies to it.
+        reply = replace(reply, kind=EventKind.REPLY, detail={})
     # A reply cannot be older than the message: the sender's clock is wrong.
     at = reply.at if reply.at and target.claimed_at and reply.at >= target.claimed_at else None
     event = ProviderEvent(
@@ -63,22 +72,17 @@ def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
         at=at,
         address=reply.address,
         message_id=message_id(*reply.message),
-        text=_said(reply, target),
+        # The words of the subject, if the mail has no others and the subject is not ours.
+        text=reply.text if reply.wrote or not reply.subject or ours else reply.subject,
         detail=reply.detail,
     )
     return reply.kind is EventKind.REPLY, bool(store(target.account_id, [event], now))
 
 
-def _said(reply: ReplyMail, target: RunTarget) -> str:
-    """Return the person's words: those of the subject, if the mail has no others and the subject is not ours."""
-    ours = {
-        bare(machine_mail.without_prefix(one_line(words))) for part in target.run.parts for words in _subjects(part)
-    }
-    return reply.text if not reply.subject or bare(reply.subject) in ours else reply.subject
-
-
-def _subjects(part: Mapping[str, Any]) -> tuple[str, str]:
-    return str(part.get("subject") or ""), str(part.get("text") or "").strip().partition("\n")[0]
+def _our_subjects(target: RunTarget) -> set[str]:
+    """Return the subjects that the message may have had, in bare words; without one, its first line is the subject."""
+    lines = (str(part.get(name) or "").strip().partition("\n")[0] for part in target.run.parts for name in SUBJECTS)
+    return {bare(machine_mail.without_prefix(one_line(line))) for line in lines}
 
 
 def parse_reply(raw: bytes) -> ReplyMail | None:
@@ -95,14 +99,28 @@ def parse_reply(raw: bytes) -> ReplyMail | None:
     if receipt is not None:
         return _as_receipt(receipt, ReplyMail(key, named, address, "", at))
     body, subject = _text(mail), _subject(mail)
-    text = _without_name(own_words(body), name)
-    said = written(body)
-    wish = decide_by_words(essence(text if said else machine_mail.without_prefix(subject))).opts_out
-    what = machine_mail.by_headers(lambda header: _header(mail, header))
-    if what or (not wish and (what := machine_mail.weakly(lambda header: _header(mail, header), subject))):
-        detail = {"what": what} | ({"away_until": until} if (until := machine_mail.away_until(text)) else {})
-        return ReplyMail(key, named, address, text, at, EventKind.AUTOMATIC, detail=detail)
-    return ReplyMail(key, named, address, text, at, subject="" if said else machine_mail.without_prefix(subject))
+    text, wrote = _without_name(own_words(body), name), bool(written(body))
+    reply = ReplyMail(key, named, address, text, at, subject=machine_mail.without_prefix(subject), wrote=wrote)
+    return _judged(reply, subject, lambda header: _header(mail, header))
+
+
+def _judged(reply: ReplyMail, subject: str, header: machine_mail.Header) -> ReplyMail:
+    """Return the mail as a person's reply or as a program's. Servers and lists change headers, and no program says only
+    “STOP”: a person who says only that is heard with any headers."""
+    wish = decide_by_words(reply.text if reply.wrote else reply.subject).opts_out
+    by_headers = machine_mail.by_headers(header)
+    if wish and (not by_headers or (reply.wrote and essence(reply.text))):
+        return reply
+    what = by_headers or machine_mail.weakly(header, subject)
+    if not what:
+        return reply
+    until = machine_mail.away_until(reply.text) or machine_mail.away_until(subject)
+    return replace(
+        reply,
+        kind=EventKind.AUTOMATIC,
+        by_subject=not by_headers and bool(machine_mail.by_subject(subject)),
+        detail={"what": what} | ({"away_until": until} if until else {}),
+    )
 
 
 # -- read receipts ----------------------------------------------------------------------------------------
@@ -156,7 +174,7 @@ def _subject(mail: Message) -> str:
 def _without_name(text: str, name: str) -> str:
     """Return an opt-out without the name that its sender put below it; any other text stays as it is."""
     above, _, last = text.strip().rpartition("\n")
-    if above and bare(last) in {bare(name), bare(name.split(" ")[0])} and decide_by_words(essence(above)).opts_out:
+    if above and bare(last) in {bare(name), bare(name.split(" ")[0])} and decide_by_words(above).opts_out:
         return above.strip()
     return text
 

@@ -1,4 +1,4 @@
-"""Apply what a provider reports about an account itself: logged out, banned, disconnected, connected again.
+"""Apply what a provider reports about an account itself: logged out, banned, connected again, used on its phone.
 
 It changes the account as the engine does: only an active account is stopped, its owner is told, and its targets stay
 pending. Only an unpaired account comes back by itself: a ban ends when its time is over or when an operator says so,
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from accounts.channels.events import SessionState
+from accounts.channels.provider_events import SessionState
+from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.database import carry_out, execute
 from fanout.lanes import status
+from fanout.lanes.account_state import AccountState
+from fanout.lanes.chats import begun_on_phone
+from fanout.lanes.lane_rows import spend_elsewhere, wake_lanes
 from fanout.lanes.telling import add_event
-from fanout.lanes.wake import wake_lanes
-from fanout.models import Event, InboundEvent
+from fanout.models import Activity, Event, InboundEvent
 from fanout.rules.outcomes import AccountChange, ban_end
 
 WORDS = {
@@ -28,6 +32,8 @@ STATUS = {
     SessionState.BANNED: status.Status.SUSPENDED,
 }
 REASON_LENGTH = 500
+#: The pace limits any 60 seconds: an older message, reported late, changes nothing in it.
+PACED = timedelta(seconds=60)
 #: A gateway on a bad line reports every reconnection.
 NOTE_AGAIN_AFTER = timedelta(hours=1)
 
@@ -66,6 +72,22 @@ def stop(account: int, change: AccountChange, now: datetime) -> str:
         return "noted: the account was not active"
     wake_lanes([account], now)
     return f"{change.status}: {change.reason}"
+
+
+def written_on_phone(event: InboundEvent, now: datetime) -> str:
+    """Count a message that a person wrote with the account's phone against its day, its new chats and its pace: the
+    provider judges the number by all that it sends."""
+    account = Account.objects.select_related("lane").get(pk=event.account_id)
+    action, at = channel(account.channel).action, min(event.happened_at, now)
+    Activity.objects.create(
+        account=account, action=action, outcome=Activity.Outcome.SENT, kind=Activity.ON_PHONE, at=at
+    )
+    if event.address:
+        begun_on_phone(account.pk, event.address, at)
+    lane = getattr(account, "lane", None)
+    if lane is not None and at > now - PACED:
+        spend_elsewhere(account.pk, AccountState.of(account, lane, now).interval, at)
+    return "counted against the day and the pace"
 
 
 def note_disconnection(account: int, words: str, now: datetime) -> str:

@@ -29,8 +29,8 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
     try:
         now = timezone.now()
-        is_complaint, heard = complaints.take_in_complaint(request.body, now)
-        reported, applied = (0, heard) if is_complaint else bounces.take_in(request.body, now)
+        is_complaint, matched = complaints.take_in_complaint(request.body, now)
+        reported, applied = (0, matched) if is_complaint else bounces.take_in(request.body, now)
         is_reply, new = (False, False) if reported or is_complaint else reply_mails.take_in_reply(request.body, now)
     except (RequestDataTooBig, mails.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)

@@ -11,21 +11,23 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import psycopg
 from django.db import connection
 from django.utils import timezone
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from accounts.channels import registry
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest, ProviderEvent, Unreadable, Webhook
+from accounts.channels.provider_events import HookRequest, ProviderEvent, Unreadable, Webhook
 from accounts.channels.registry import config_of
 from accounts.crypto import CredentialError
 from fanout.database import Gathering, conninfo
-from fanout.inbound.events import storing
+from fanout.inbound.event_store import storing
 
 log = logging.getLogger("crier.webhooks")
 
@@ -34,13 +36,16 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Row = dict[str, Any]
+T = TypeVar("T")
 Batch = list[tuple[int, ProviderEvent]]  # what one request brings, with the account it came to
 
 ADDRESS = re.compile(r"/hooks/([^/]+)/([^/]+)")
 TOKEN = re.compile(r"[0-9A-Za-z-]{1,36}")
 MOST_BYTES = 1_000_000
-#: events of one request: they are read in the web server's event loop, and providers send far fewer
+#: events of one request; providers send far fewer
 MOST_EVENTS = 1_000
+#: bytes and events from which a thread reads them: pages and streams are served by the same event loop
+LARGE_BODY, MANY_EVENTS = 20_000, 100
 #: seconds, while a provider waits for the response
 CONNECT_TIMEOUT = 5
 #: requests that share one look-up or one commit
@@ -91,6 +96,8 @@ class Intake:
 
     def __init__(self) -> None:
         self.accounts, self.events = Database(), Database()
+        # One at a time: more threads would only compete with the loop.
+        self.reader = ThreadPoolExecutor(1, "webhooks")
         self.find = Gathering(self._find, AT_ONCE, retry_alone=False)
         self.store = Gathering(self._store, AT_ONCE, retry_alone=False)
 
@@ -106,14 +113,24 @@ class Intake:
             raise Refused(403, "the signature does not fit")
         try:
             meant = [account, *await self._others(webhook, request, account)]
-            events = [(one.id, event) for one in meant for event in webhook.parse(request, one)]
+            events = await self._beside(
+                len(request.body) > LARGE_BODY,
+                lambda: [(one.id, event) for one in meant for event in webhook.parse(request, one)],
+            )
+            learned = [(one.id, told) for one in meant if (told := webhook.learned(request, one))]
         except Unreadable as problem:
             raise Refused(400, str(problem)) from None
         if len(events) > MOST_EVENTS:
             raise Refused(413, f"more than {MOST_EVENTS} events at once")
         if events and not await self.store(events):
             raise Refused(400, "the events cannot be stored")
+        for account_id, told in learned:
+            await self.accounts.query(LEARN, {"account": account_id, "told": Jsonb(told), "names": list(told)})
         return "ok"
+
+    async def _beside(self, heavy: bool, work: Callable[[], T]) -> T:
+        """Return the result of the work, done by the reading thread if it is heavy."""
+        return await asyncio.get_running_loop().run_in_executor(self.reader, work) if heavy else work()
 
     async def _others(self, webhook: Webhook, request: HookRequest, account: AccountConfig) -> list[AccountConfig]:
         """Return the other accounts that an authentic request is about and for which it is authentic as well."""
@@ -146,7 +163,8 @@ class Intake:
 
     async def _stored(self, events: Batch) -> bool:
         try:
-            await self.events.query(*storing(events, timezone.now()))
+            statement = await self._beside(len(events) > MANY_EVENTS, lambda: storing(events, timezone.now()))
+            await self.events.query(*statement)
         except psycopg.DataError as problem:
             log.error("PostgreSQL refused a provider's events: %s", problem)
             return False
@@ -164,6 +182,14 @@ SELECT id, channel, label, address, config, credentials FROM accounts_account a
  WHERE channel = %(channel)s AND id <> %(account)s
    AND EXISTS (SELECT FROM unnest(%(names)s::text[], %(values)s::text[]) AS s(name, value)
                 WHERE a.config ->> s.name = s.value)
+"""
+
+
+# Only what the account lacks: an operator's own entry stays.
+LEARN = """
+UPDATE accounts_account SET config = config || %(told)s, updated_at = now()
+ WHERE id = %(account)s AND NOT EXISTS (SELECT FROM unnest(%(names)s::text[]) AS name WHERE config ->> name <> '')
+RETURNING id
 """
 
 

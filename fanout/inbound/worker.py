@@ -1,7 +1,7 @@
 """The inbound worker: works on stored events, one worker for the whole database at a time, so that they stay in order.
 
 Opt-outs come first, also before what the same person said earlier: their address was suppressed when they came
-(fanout.inbound.events), and the worker does the rest. Each event has a transaction of its own: its effect, and the note
+(event_store.py), and the worker does the rest. Each event has a transaction of its own: its effect, and the note
 of it. An effect that raises is tried again later, and after five tries the event is `failed` with the reason; meanwhile
 only events of the same address wait behind it. Receipts are most of the volume: they are worked on in batches, and
 their order does not matter (fanout.inbound.receipts).
@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from fanout.database import Row, execute
 from fanout.inbound import bounces, complaints, known_ids, receipts, replies, sessions
-from fanout.inbound.events import NotYet, look_again
+from fanout.inbound.event_store import NotYet, look_again
 from fanout.models import InboundEvent
 
 log = logging.getLogger("crier.inbound")
@@ -109,7 +109,7 @@ def work_on_opt_outs(now: datetime) -> int:
 # Events of one line stay in order: those of one person, and those about one account.
 LINE = "CASE kind WHEN 'session' THEN account_id::text ELSE address END"
 # The lines in which an event waits for another try, and since which event; not those that only look again
-# (`events.look_again`). They are few and have an index of their own. An opt-out holds up what came before it too.
+# (`look_again`). They are few and have an index of their own. An opt-out holds up what came before it too.
 HELD_UP = f"""
 SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
   FROM (SELECT {LINE} AS line, min(CASE WHEN opts_out THEN 0 ELSE id END) AS since FROM fanout_inboundevent
@@ -185,6 +185,7 @@ EFFECTS: dict[str, Effect] = {
     Kind.UNSUBSCRIBE: replies.unsubscribe,
     Kind.COMPLAINT: complaints.complained,
     Kind.AUTOMATIC: replies.automatic,
+    Kind.WRITTEN: sessions.written_on_phone,
     Kind.SESSION: sessions.session_changed,
 }
 

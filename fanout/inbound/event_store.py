@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,8 +15,8 @@ from django.db.models.functions import Greatest
 
 from accounts import crypto
 from accounts.addresses import spellings_of
-from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.paired import is_hidden
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from fanout.database import Statement, execute
 from fanout.models import InboundEvent
 from reminders.erasure import digests_of
@@ -47,10 +48,12 @@ SILENCES = {
 # A person who opts out is suppressed by the statement that stores their wish: thousands of other events, or a worker
 # that does not run, must not let a message through in between. The worker does the rest. A suppression that holds
 # stays as it is until then, and so does an erased person's address, of which only the hash is kept; an opt-out that
-# the provider reports late, after the person took it back, suppresses no one. Both are looked up by key for each wish:
-# Where the provider calls the person by an id that it told before, the address behind it is suppressed instead.
-# NOT EXISTS would let the planner read all events instead, and without OFFSET 0 it compares all wishes with all events.
-# In the order of the addresses, so that two statements cannot deadlock.
+# the provider reports late, after the person took it back, suppresses no one. Where the provider calls the person by an
+# id that it told before (fanout_knownid), the address behind it is suppressed.
+#
+# Wishes are compared with erased people and later events by key, one by one: NOT EXISTS would let the planner read all
+# events instead, and without OFFSET 0 it compares all wishes with all events. They are stored in the order of their
+# addresses, so that two statements cannot deadlock.
 STORE = """
 WITH news AS (
   SELECT e.*, coalesce(own.opts_out, e.by_words) AS opts_out
@@ -109,6 +112,17 @@ def store(account_id: int, events: Sequence[ProviderEvent], now: datetime) -> in
     return len(execute(*storing([(account_id, event) for event in events], now)))
 
 
+def store_report(account_id: int, event: ProviderEvent, now: datetime) -> InboundEvent | None:
+    """Store what a mail reports, and return it; None if it is not new. A report that anyone could have written has a
+    key of its own: it must not keep out the proven one that follows, and changes nothing after it."""
+    known = InboundEvent.objects.filter(account_id=account_id)
+    if event.detail.get("authentic") is False:
+        if known.filter(key=event.key).exists():
+            return None
+        event = replace(event, key=f"{event.key}:unproven")
+    return known.get(key=event.key) if store(account_id, [event], now) else None
+
+
 def storing(events: Iterable[tuple[int, ProviderEvent]], now: datetime) -> Statement:
     """Return one statement that stores the events with their accounts, suppresses the people who opt out with them, and
     returns a row for each event that was new."""
@@ -148,8 +162,10 @@ def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
         return "", False
     if event.kind is EventKind.REPLY:
         said = essence(text)
-        return said, decide_by_words(said).opts_out
-    return "", event.kind in SILENCES and not event.detail.get("resumed")
+        return said, decide_by_words(text).opts_out
+    # A complaint that anyone could have written is left to the worker.
+    proven = event.detail.get("authentic") is not False
+    return "", event.kind in SILENCES and proven and not event.detail.get("resumed")
 
 
 def _hidden_id(event: ProviderEvent) -> str:
