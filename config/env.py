@@ -74,6 +74,13 @@ def no_var_dir(path: Path, error: Exception) -> str:
 
 VAR_DIR = _var_dir()
 
+
+def last_site() -> str:
+    """Return the address of the web server that `manage.py up` started last; empty if it never did."""
+    path = VAR_DIR / "site-url"
+    return path.read_text().strip() if path.exists() else ""
+
+
 T = TypeVar("T")
 
 # In plain Python: manage.py itself does not run without them.
@@ -252,8 +259,19 @@ def _check_port(url: str) -> None:
         raise ImproperlyConfigured("DATABASE_URL has a port that is not a number from 0 to 65535.")
 
 
-def database_settings(url: str) -> dict[str, Any]:
-    """Return the URL as Django's database settings. libpq's own parser reads it, so it may name several hosts."""
+# A server that is cut off answers nothing, and TCP would wait for it for a quarter of an hour: keepalives count
+# while an answer is awaited, the last one (milliseconds) while something sent is not acknowledged.
+NOTICE_A_CUT: dict[str, Any] = {
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+
+
+def database_settings(url: str, lock_seconds: float, idle_seconds: float) -> dict[str, Any]:
+    """Return the URL as Django's database settings. libpq's own parser reads it, so it may name several hosts. Every
+    session that is opened with them has the limits; options in the URL go before them."""
     try:
         given: dict[str, Any] = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeDecodeError):
@@ -265,6 +283,10 @@ def database_settings(url: str) -> dict[str, Any]:
     if "," in str(given.get("host", "")):
         # One of them is a standby, which would accept the connection and refuse to write; one may be unreachable.
         given = {"target_session_attrs": "read-write", "connect_timeout": "3"} | given
+    limits = {"lock_timeout": lock_seconds, "idle_in_transaction_session_timeout": idle_seconds}
+    options = " ".join(f"-c {name}={seconds * 1000:.0f}" for name, seconds in limits.items())
+    given["options"] = f"{options} {given.get('options', '')}".strip()
+    given = NOTICE_A_CUT | given
     names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     return {key: given.pop(word, "") for key, word in names.items()} | {"OPTIONS": given}
 

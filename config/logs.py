@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from pythonjsonlogger.json import JsonFormatter
 
-from config.problems import first_line, is_away
+from config.problems import first_line, is_away, is_locked
 
 #: names for `extra=`, shown at the end of the line and as fields of the JSON object
 THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target", "event", "notification")
@@ -121,7 +121,7 @@ class AwayInOneLine(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and is_away(error):
+        if error is not None and (is_away(error) or is_locked(error)):
             record.msg, record.args, record.exc_info = f"{record.getMessage()}: {first_line(error)}", (), None
         return True
 

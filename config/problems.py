@@ -27,6 +27,10 @@ ANOTHER_VERSION = (
     "with a new database: without DATABASE_URL, move var/postgres away."
 )
 AWAY = "The database cannot be reached at the moment. Try again in a few seconds.\n"
+LOCKED = (
+    "Another session has locked what this would change, and has not let go of it in time. Nothing was changed: try "
+    "again in a minute. If it stays like this, `manage.py doctor` names the session."
+)
 #: seconds, in answers with the status 503
 RETRY_AFTER = "5"
 #: PostgreSQL's classes of errors: connection exceptions, operator intervention such as a restart, too many connections
@@ -41,6 +45,8 @@ def sentence(error: BaseException) -> str:
         return f"The disk is full: free some space, then try again ({first_line(error)})."
     if isinstance(error, OSError) and error.errno in NOT_ALLOWED and error.filename:
         return f"{error.filename} cannot be used: {error.strerror}. Give Crier's user the right to it."
+    if is_locked(error):
+        return LOCKED
     if isinstance(error, UNAVAILABLE):
         return f"The database is not available: {first_line(error)}."
     return set_up_problem() if isinstance(error, OUTDATED) else ""
@@ -96,9 +102,17 @@ def is_away(error: BaseException | None) -> bool:
     return code is None or code.startswith(AWAY_CODES)
 
 
+def is_locked(error: BaseException | None) -> bool:
+    """Return whether the database refused because another session has locked a row for longer than we wait."""
+    cause = error.__cause__ if isinstance(error, OperationalError) else error
+    return isinstance(cause, errors.LockNotAvailable)
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return the error page: 503 while the database is away, else 500."""
-    if not is_away(sys.exc_info()[1]):
+    """Return the error page: 503 while the database is away or another session has locked what it needs, else 500."""
+    error = sys.exc_info()[1]
+    locked = is_locked(error)
+    if not locked and not is_away(error):
         return defaults.server_error(request)
-    page = loader.get_template("503.html").render()
+    page = loader.get_template("503.html").render({"locked": LOCKED if locked else ""})
     return HttpResponse(page, status=503, headers={"Retry-After": RETRY_AFTER, "Cache-Control": "no-store"})

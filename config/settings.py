@@ -37,7 +37,7 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMA
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 # The address that links in mails and notifications start with.
-SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
+SITE_URL = env.url("SITE_URL", env.last_site() or "http://127.0.0.1:8000")
 # Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
 if PUBLIC_URL:
@@ -123,8 +123,12 @@ TEMPLATES = [
 FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 DATABASE_URL = env.database_url()
+# Seconds after which PostgreSQL ends what waits for a locked row, and a session that does nothing inside a transaction,
+# which may have locked rows that drivers and operators wait for. 0: no limit. Drivers have limits of their own.
+DATABASE_LOCK_SECONDS = env.number("DATABASE_LOCK_SECONDS", 15, 0, 86_400)
+DATABASE_IDLE_SECONDS = env.number("DATABASE_IDLE_SECONDS", 60, 0, 86_400)
 DATABASES = {
-    "default": env.database_settings(DATABASE_URL)
+    "default": env.database_settings(DATABASE_URL, DATABASE_LOCK_SECONDS, DATABASE_IDLE_SECONDS)
     # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh
     # connection per task the broker does a quarter of the work. Never add OPTIONS["pool"]: the forked
     # workers of a cluster share it and stall. In a web process the threads are the pool (config.web).

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils.crypto import salted_hmac
 
 from reminders.imports import Entry, RecipientList
-from reminders.models import ErasedAddress, Recipient, Suppression
+from reminders.models import ErasedAddress, Recipient
 
 SALT = "crier.erased"
 #: before its number: the address of a recipient that was erased and whose deliveries are still counted
@@ -59,15 +59,6 @@ def refuse(listed: RecipientList) -> RecipientList:
     problems = [f"line {entry.line}: {REFUSED}" for entry in listed.entries if entry.address in refused]
     entries = [entry for entry in listed.entries if entry.address not in refused]
     return replace(listed, entries=entries, problems=[*listed.problems, *problems])
-
-
-def asked_for_silence(address: str, now: datetime) -> bool:
-    """Return whether the address is suppressed, or belongs to a recipient who gets nothing."""
-    holding = Q(expires_at=None) | Q(expires_at__gt=now)
-    return (
-        Recipient.objects.filter(address=address, status__in=Recipient.GETS_NOTHING).exists()
-        or Suppression.objects.filter(holding, address=address).exists()
-    )
 
 
 def remember(address: str, now: datetime) -> None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import BigIntegerField
 
 from accounts.addresses import GROUP, PERSON, AddressError, normalise
 from accounts.channels.base import Contact, Group
 from accounts.channels.registry import channel
-from accounts.models import Account
+from accounts.models import Account, PairedSession
 from reminders.imports import MOST_NAME, MOST_TAG, Entry
 from reminders.models import Membership, Recipient
-from reminders.targets import BATCH, add_tag, remove_tag, store_recipients
+from reminders.targets import BATCH, add_tag, among, remove_tag, store_recipients
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,47 @@ def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Syn
         _remember(account, recipients, listed, now)
         gone = _mark_gone(account, recipients, now)
         if channel(account.channel).pairs:
-            _tag_members(account)
+            _tag_members(account, [recipient.pk for recipient in recipients])
+        PairedSession.objects.filter(account=account).update(group_changes={})
         return Synchronised(added, renamed, gone)
+
+
+#: names kept of each kind of change; all are counted
+MOST_NAMED = 10
+
+
+def note_changes(account: Account, groups: Iterable[Group]) -> None:
+    """Store which groups a paired number has joined or left, or which have changed, since they were last synchronised,
+    for its page."""
+    found = changes(account, groups)
+    noted = {what: {"count": len(names), "names": names[:MOST_NAMED]} for what, names in found.items() if names}
+    PairedSession.objects.filter(account=account).exclude(group_changes=noted).update(group_changes=noted)
+
+
+def changes(account: Account, groups: Iterable[Group]) -> dict[str, list[str]]:
+    """Return the names of groups that the account has joined, left, or that have changed, as its memberships were last
+    synchronised. An empty list says nothing, as in `synchronise`."""
+    listed = {group.address: group for group in map(_stored_spelling, groups) if group is not None}
+    members = Membership.objects.filter(account=account, gone_at=None).select_related("recipient")
+    known = {member.recipient.address: member for member in members} if listed else {}
+    return {
+        "joined": sorted(group.name or address for address, group in listed.items() if address not in known),
+        "left": sorted(member.name or address for address, member in known.items() if address not in listed),
+        "changed": sorted(
+            words
+            for address, member in known.items()
+            if address in listed and (words := _changed(member, listed[address]))
+        ),
+    }
+
+
+def _changed(member: Membership, group: Group) -> str:
+    """Return how a group differs from what was stored of it; empty: not in what matters to the operator."""
+    if group.name and group.name != member.name:
+        return f"{member.name or group.address} is now {group.name}"
+    if group.may_write != member.may_write:
+        return f"{group.name or group.address}: {'may write again' if group.may_write else 'only admins write now'}"
+    return ""
 
 
 def add_contacts(account: Account, contacts: Iterable[Contact]) -> int:
@@ -115,18 +155,22 @@ def _mark_gone(account: Account, recipients: list[Recipient], now: datetime) -> 
     return present.exclude(recipient__in=recipients).update(gone_at=now)
 
 
-def _tag_members(account: Account) -> None:
-    """Put the account's tag on every group that it is in, and remove it from all others."""
-    tag = _tag_of(account)
+def _tag_members(account: Account, members: list[int]) -> None:
+    """Put the account's tag on every group that it is in, and remove it from all others.
+
+    By number: the memberships were stored a moment ago, and the planner, which has no statistics of them yet, would
+    compare every group with every other.
+    """
+    tag, is_member = _tag_of(account), among("pk", members, BigIntegerField())
     own = Recipient.objects.filter(owner=account.owner_id)
-    listed = own.filter(memberships__account=account).values_list("tags", flat=True)
-    former = {one for several in listed for one in several}
-    members = own.filter(memberships__account=account, memberships__gone_at=None).values("pk")
+    listed = list(Membership.objects.filter(account=account).values_list("recipient_id", flat=True))
+    tagged = own.filter(among("pk", listed, BigIntegerField())).values_list("tags", flat=True)
+    former = {one for several in tagged for one in several}
     for old in former:
         if old.startswith(f"#{account.pk} "):
             stale = own.filter(tags__contains=[old])
-            remove_tag(stale if old != tag else stale.exclude(pk__in=members), old)
-    add_tag(own.filter(pk__in=members), tag)
+            remove_tag(stale if old != tag else stale.exclude(is_member), old)
+    add_tag(own.filter(is_member), tag)
 
 
 def _tag_of(account: Account) -> str:

@@ -1,7 +1,8 @@
 """Lists of recipients as people have them: pasted text, CSV and tables.
 
-`read` takes text with one address per line, or CSV with a header; `read_table` takes a table whose columns were guessed
-(`guess_layout`) or chosen by a person. Both name each line that cannot be used. Pure.
+`read` takes text with one address per line, or CSV with a header; `read_posted` takes it from a form, and `file_text`
+from a file. `read_table` takes a table whose columns were guessed (`guess_layout`) or chosen by a person. All name each
+line that cannot be used. Pure.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import StringIO
 from itertools import islice
 from typing import TypeVar
 
+from django.http import HttpRequest
+
 from accounts.addresses import CHOICES, KINDS, AddressError, guess_kind, looks_like_an_address, normalise
-from reminders.excel import MOST_COLUMNS
+from reminders import tables
+from reminders.excel import MOST_COLUMNS, MOST_ROWS, UnusableFile
 from reminders.tables import Table
 
 MOST_TAG = 60
@@ -23,6 +28,8 @@ MOST_NAME = 200
 MOST_FIELD = 500
 #: tags that a form accepts at once: each costs a query
 MOST_TAGS = 50
+#: unusable lines after which a form refuses a list without reading the rest
+MOST_PROBLEMS = 1_000
 #: pieces of a line that are tried as the address
 MOST_PIECES = 10
 NUL = "The line contains a NUL character."
@@ -99,16 +106,26 @@ def read(
     text: str, defaults: Defaults = GUESS_ALL, most: int | None = None, most_problems: int | None = None
 ) -> RecipientList:
     """Read a list. Stops after `most` lines, and after `most_problems` unusable ones, which take longer to read."""
-    lines = text.splitlines()
-    columns = _header(lines)
-    rows = (
-        (number, line.strip(), line)
-        for number, line in enumerate(lines, start=1)
-        if line.strip() and not line.lstrip().startswith("#") and not (columns and number == 1)
-    )
-    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, columns, defaults), most_problems)
+    rows = ((n, line.strip(), line) for n, line in enumerate(text.splitlines(), start=1) if _is_filled(line))
+    header = _header(text)
+    if header is not None:
+        next(rows)
+    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, header, defaults), most_problems)
     listed.unread = sum(1 for _ in rows)
     return listed
+
+
+def read_posted(request: HttpRequest, name: str, most: int = MOST_ROWS) -> RecipientList:
+    """Return the list in this field of a posted form, read once per request: 50,000 lines take two seconds."""
+    lists: dict[tuple[str, int], RecipientList] = request.__dict__.setdefault("_crier_lists", {})
+    if (name, most) not in lists:
+        text = "\n".join(request.POST.getlist(name)).strip()
+        lists[name, most] = read(text, most=most, most_problems=MOST_PROBLEMS)
+    return lists[name, most]
+
+
+def split_tags(text: str) -> list[str]:
+    return list(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
 
 
 def gathered(
@@ -131,22 +148,65 @@ def gathered(
     return result
 
 
-def _header(lines: list[str]) -> list[str]:
-    """Return the columns of a CSV file. Without a header each line is an address: a display name may hold a comma."""
-    try:
-        names = [word.strip().lower() for word in next(csv.reader(lines[:1]), [])]
-    except csv.Error:
-        return []
-    return names[:MOST_COLUMNS] if "address" in names[:MOST_COLUMNS] else []
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the cells of CSV lines are, by the first line."""
+
+    keys: Sequence[str]
+    delimiter: str
 
 
-def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> Entry:
-    if columns:
-        return from_row(number, dict(zip(columns, next(csv.reader([line])))), defaults)
+def _header(text: str) -> Header | None:
+    """Return the columns of CSV whose first line names one for addresses.
+
+    Without such a header each line is an address: a display name may hold a comma.
+    """
+    sample = list(islice((line for line in text.splitlines() if _is_filled(line)), SAMPLE + 1))
+    if not sample:
+        return None
+    delimiter = tables.delimiter_of(sample[0])
+    table = Table([tables.cells_of(line, delimiter)[:MOST_COLUMNS] for line in sample])
+    if not table.width:
+        return None
+    layout = guess_layout(table)
+    called = {HEADINGS.get(field_name(cell)) for cell in table.rows[0]} if layout.header else set()
+    return Header(column_keys(table, layout), delimiter) if ADDRESS in called else None
+
+
+def _is_filled(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def has_header(text: str) -> bool:
+    return _header(text) is not None
+
+
+def _entry(number: int, line: str, header: Header | None, defaults: Defaults) -> Entry:
+    if header is not None:
+        return from_row(number, _joined(header.keys, next(csv.reader([line], delimiter=header.delimiter))), defaults)
     if "\x00" in line:
         raise AddressError(NUL)
     kind, address, name = _from_line(line.strip(), defaults)
     return Entry(number, kind, address, name, sorted(defaults.tags))
+
+
+def file_text(content: bytes) -> str:
+    """Return the list in a text, CSV or Excel file as `read` takes it. Raises UnusableFile."""
+    if not tables.is_excel(content):
+        text = tables.decoded(content)
+        if "\x00" in text:
+            raise UnusableFile("This is neither text nor an Excel file: save the list as CSV or .xlsx.")
+        return text
+    table = tables.read(content)
+    layout = guess_layout(table)
+    names = column_keys(table, layout)
+    columns = list(dict.fromkeys(filter(None, names)))
+    columns.sort(key=lambda name: name != ADDRESS)  # among columns with addresses, the first is taken again
+    cells = (_joined(names, row) for _, row in list(table.filled())[layout.header :])
+    rows = ([" ".join(row.get(column, "").split()) for column in columns] for row in cells)
+    written = StringIO()
+    csv.writer(written, lineterminator="\n").writerows([columns, *rows])
+    return written.getvalue()
 
 
 def unguarded(cell: str) -> str:
@@ -249,7 +309,7 @@ def _one_address(uses: list[str], counts: list[int]) -> list[str]:
     best = max(called, key=lambda n: counts[n], default=0)
     uses = [FIELD if use == ADDRESS else use for use in uses]
     uses[best] = ADDRESS
-    if NAME not in uses and FIELD not in uses and len(uses) > 1:
+    if len(uses) > 1 and not any(use for n, use in enumerate(uses) if n != best):
         uses[0 if best else 1] = NAME  # a list without a header: a name and an address
     return uses
 

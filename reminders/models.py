@@ -392,15 +392,12 @@ class Reminder(Owned):
         return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
 
     def firing_after(self, moment: datetime) -> datetime | None:
+        """Return the first firing after the given moment, which callers store as `next_fire_at`."""
         return schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, moment)
 
     def late_error(self, now: Any) -> str | None:
         """Return a sentence when all its firings come after its window has closed, else None."""
         return schedule.late_error(self.schedule, self.fire_at, self.cron, self.timezone, self.window, now)
-
-    def plan_next(self, after: datetime) -> None:
-        """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
-        self.next_fire_at = self.firing_after(after)
 
 
 def _farthest() -> datetime:

@@ -19,7 +19,8 @@ from reminders.placeholders import Malformed, placeholders, render
 
 TEXT = "text"
 NO_TEMPLATE = (
-    "People who have not written to the account within 24 hours get nothing of this reminder: {where} has no template."
+    "People who have not written to the account within 24 hours get nothing of this reminder: {where} has no template. "
+    "Choose one for it."
 )
 NOT_LISTED = "The provider does not list the template {name} for {accounts}: choose another one."
 FLATTENED = "Line breaks become spaces in the account's template. To keep them, choose a template that has them."
@@ -66,6 +67,15 @@ def who_is_outside(outside: int, people: int, exact: bool) -> str:
     return f"{lead}{outside:,} of {people:,} people will not have written within 24 hours before it goes out."
 
 
+def who_gets_nothing(outside: int, people: int, exact: bool) -> str:
+    """Return how many people get nothing, because a part cannot reach them, in words."""
+    lead = "" if exact else "Up to "
+    return (
+        f"{lead}{outside:,} of {people:,} people get nothing: they will not have written within 24 hours, and not "
+        "every part can reach them then."
+    )
+
+
 class Choice:
     """The templates of a reminder's senders, read once."""
 
@@ -95,6 +105,11 @@ class Choice:
         if any(account.templates_read_at is None for account in self.accounts):
             return "The templates were not read yet. Testing the account reads them."
         return "The provider lists no approved template that all senders have."
+
+    def without(self) -> str:
+        """Return what a text goes by that has no template of its own; "" where that is nothing."""
+        defaults = [message_templates.default_template(account) for account in self.accounts]
+        return f"none: texts go by the account's template {defaults[0]}" if defaults and all(defaults) else ""
 
     def problems(self, part: WrittenPart) -> list[str]:
         """Return what the provider would refuse about the part's template, in sentences."""
@@ -129,7 +144,7 @@ class Choice:
         if part.kind != TEXT or not all(defaults) or defaults[0] is None:
             return _fate(part, "", "", NO_TEMPLATE.format(where=part.where))
         default, text = defaults[0], _filled(part.text, person)
-        values = {slot.key: templates.collapsed(text) for slot in default.slots()[:1]}
+        values = {variable.key: templates.collapsed(text) for variable in default.variables()[:1]}
         problem = " ".join(templates.problems(default, values))
         arrives = _fate(part, f"by the account's template {default}", templates.preview(default, values), problem)
         return arrives | {"note": FLATTENED if templates.collapsed(text) != text.strip() else ""}

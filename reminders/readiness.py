@@ -113,20 +113,20 @@ def _recipients_problem(reminder: Reminder, user: Any) -> str:
 # --- replies --------------------------------------------------------------------------------------------------
 
 
-def not_heard(reminder: Reminder) -> str:
+def replies_not_received(reminder: Reminder) -> str:
     """Return a warning if the reminder relies on replies that its accounts do not receive, or nothing."""
     needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": reminder.follow_up}
     counts_on = [what for what, so in needs.items() if so]
-    deaf = [account.label for account in reminder.senders if not hears(account)]
-    if not counts_on or not deaf:
+    without = [account.label for account in reminder.senders if not receives_replies(account)]
+    if not counts_on or not without:
         return ""
     return (
-        f"{counts_on[0]} replies, and Crier receives none for {', '.join(deaf)}. "
+        f"{counts_on[0]} replies, and Crier receives none for {', '.join(without)}. "
         "Have their mailbox read by ingest_bounces: “When mail bounces” in docs/operations.md says how."
     )
 
 
-def hears(account: Account) -> bool:
+def receives_replies(account: Account) -> bool:
     """Return whether replies arrive: by the provider's webhook, or from a mailbox that `ingest_bounces` reads."""
     described = channel(account.channel)
     return described.inbound or (described.reaches(MAILBOX) and mailbox_is_read())

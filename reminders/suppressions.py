@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 from accounts.addresses import AddressError, guess_kind, normalise
 from reminders import erasure
 from reminders.imports import unguarded
-from reminders.models import Suppression
+from reminders.models import Recipient, Suppression
 from reminders.schedule import LATEST
 
 #: rows that one statement writes at most
@@ -81,14 +81,22 @@ def _write(news: Sequence[New]) -> int:
         return len(cursor.fetchall())
 
 
-def holding(now: datetime) -> Q:
+def in_force(now: datetime) -> Q:
     """Return the condition for suppressions that have not expired."""
     return Q(expires_at=None) | Q(expires_at__gt=now)
 
 
 def is_suppressed(now: datetime, address: str = "address") -> Exists:
     """Return a condition for the rows of a query: a suppression holds for the address in this column."""
-    return Exists(Suppression.objects.filter(holding(now), address=OuterRef(address)))
+    return Exists(Suppression.objects.filter(in_force(now), address=OuterRef(address)))
+
+
+def asked_for_silence(address: str, now: datetime) -> bool:
+    """Return whether the address is suppressed, or belongs to a recipient who gets nothing."""
+    return (
+        Recipient.objects.filter(address=address, status__in=Recipient.GETS_NOTHING).exists()
+        or Suppression.objects.filter(in_force(now), address=address).exists()
+    )
 
 
 def lift(addresses: Iterable[str]) -> list[str]:

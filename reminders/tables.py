@@ -46,11 +46,17 @@ class Table:
 
 def read(content: bytes) -> Table:
     """Read a CSV or Excel file. Raises UnusableFile."""
+    return _table(read_excel(_bounded(content))) if is_excel(content) else read_text(decoded(content))
+
+
+def is_excel(content: bytes) -> bool:
+    return content.startswith(EXCEL)
+
+
+def _bounded(content: bytes) -> bytes:
     if len(content) > MOST_BYTES:
         raise UnusableFile(f"The file is larger than {MOST_BYTES // MB} MB: split it.")
-    if content.startswith(OLD_EXCEL):
-        raise UnusableFile("This is an Excel file of the old kind (.xls): save it as .xlsx or as CSV.")
-    return _table(read_excel(content)) if content.startswith(EXCEL) else read_text(_decoded(content))
+    return content
 
 
 def read_text(text: str) -> Table:
@@ -87,8 +93,10 @@ def _table(rows: Iterable[Iterable[Any]]) -> Table:
 # --- CSV ----------------------------------------------------------------------------------------------------
 
 
-def _decoded(content: bytes) -> str:
-    """Decode UTF-8, UTF-16 with a byte-order mark, or the encoding of Excel in western Europe."""
+def decoded(content: bytes) -> str:
+    """Decode UTF-8, UTF-16 with a byte-order mark, or the encoding of Excel in western Europe. Raises UnusableFile."""
+    if _bounded(content).startswith(OLD_EXCEL):
+        raise UnusableFile("This is an Excel file of the old kind (.xls): save it as .xlsx or as CSV.")
     for encoding in ("utf-16",) if content.startswith(UTF_16) else ("utf-8-sig", "cp1252"):
         try:
             text = content.decode(encoding)
@@ -100,14 +108,18 @@ def _decoded(content: bytes) -> str:
 
 
 def _delimiter(text: str) -> str:
-    """Return the delimiter that cuts the first line into most cells."""
     lines = StringIO(text, newline="")
-    first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
-    return max(DELIMITERS, key=lambda delimiter: _cells(first[:LONGEST_HEADER], delimiter))
+    return delimiter_of(next((line for line in lines if line.strip() and not line.startswith("#")), ""))
 
 
-def _cells(line: str, delimiter: str) -> int:
+def delimiter_of(line: str) -> str:
+    """Return the delimiter that cuts the line into most cells."""
+    return max(DELIMITERS, key=lambda delimiter: len(cells_of(line[:LONGEST_HEADER], delimiter)))
+
+
+def cells_of(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line; none if it cannot be read as CSV."""
     try:
-        return len(next(csv.reader([line], delimiter=delimiter), []))
+        return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
-        return 0
+        return []

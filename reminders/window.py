@@ -87,9 +87,9 @@ class BusinessHours:
         return max(start, at.astimezone(UTC))
 
     def closes_at(self, at: datetime) -> datetime | None:
-        """End of the stretch that is open at `at`, or opens next. None: open around the clock, every day.
+        """End of the opening at `at`, or opens next. None: open around the clock, every day.
 
-        Whole days in a row are one stretch: an account open from Monday 0 to Friday 24 closes once a week.
+        Whole days in a row are one opening: an account open from Monday 0 to Friday 24 closes once a week.
         """
         if self.always_open:
             return None

@@ -61,10 +61,13 @@ class Audience:
         have.update(name for name in names for person in self.new if value_of(person, name))
         return counted["total"] + len(self.new), have
 
-    def fields(self) -> list[str]:
-        """Return the names of fields that any of them has."""
+    def fields(self, most_read: int | None = None) -> list[str]:
+        """Return the names of fields that any of them has, or any of so many stored ones."""
         keys = Func("fields", function="jsonb_object_keys", output_field=TextField())
-        stored = self.stored.order_by().annotate(key=keys).values_list("key", flat=True).distinct()
+        rows = self.stored.order_by()
+        if most_read is not None:
+            rows = Recipient.objects.filter(pk__in=rows.values("pk")[:most_read]).order_by()
+        stored = rows.annotate(key=keys).values_list("key", flat=True).distinct()
         return sorted({*stored[:NAMES_LISTED], *(name for person in self.new for name in person.fields)})
 
     def some(self) -> list[Person]:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from config.local.embedded_files import open_private
+
 PR_SET_PDEATHSIG = 1
 ENDS_WITH_PARENT = sys.platform.startswith("linux")
 MOST_LOG_BYTES = 10 * 1024 * 1024
@@ -48,7 +50,7 @@ class Child:
     def start(self) -> None:
         rotate(self.log)
         stamp = self._stamp()
-        with open(self.log, "ab", opener=_private) as log:
+        with open(self.log, "ab", opener=open_private) as log:
             self.popen = subprocess.Popen(
                 self.command,
                 env=os.environ | self.env,
@@ -177,13 +179,6 @@ def _kill_members(session: int) -> bool:
     return bool(members)
 
 
-def _private(path: str, flags: int) -> int:
-    """Open a log for this user only: it holds shortened addresses."""
-    handle = os.open(path, flags, 0o600)
-    os.fchmod(handle, 0o600)  # one of an earlier version is open to all
-    return handle
-
-
 def rotate(log: Path) -> None:
     """Move a log that is too large to `….log.1`, also while a process writes to it.
 
@@ -193,7 +188,7 @@ def rotate(log: Path) -> None:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         if log.stat().st_size > MOST_LOG_BYTES:
-            with open(log, "rb") as full, open(log.with_name(f"{log.name}.1"), "wb", opener=_private) as kept:
+            with open(log, "rb") as full, open(log.with_name(f"{log.name}.1"), "wb", opener=open_private) as kept:
                 shutil.copyfileobj(full, kept)
             os.truncate(log, 0)
 

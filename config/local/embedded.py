@@ -17,7 +17,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg import errors
 
-from config.local.embedded_files import Layout, could_lock, layout, open_lock, try_lock, wait_lock
+from config.local.embedded_files import Layout, could_lock, layout, open_lock, open_private, try_lock, wait_lock
 
 DATABASE = "crier"
 # Long enough for crash recovery after a kill -9 in the middle of a large run.
@@ -36,18 +36,11 @@ class EmbeddedError(Exception):
 
 def ensure_running(root: Path) -> str:
     """Start or join the server, keep it up while this process lives, and return its URL."""
-    place = layout(root)
-    place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _register(place)
-    _await_server(place)
-    return url(place)
-
-
-def _for_us_only(path: str, flags: int) -> int:
-    """Open the log for this user only: PostgreSQL writes values of statements into it."""
-    handle = os.open(path, flags, 0o600)
-    os.fchmod(handle, 0o600)  # one of an earlier version is open to all
-    return handle
+    paths = layout(root)
+    paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _register(paths)
+    _await_server(paths)
+    return url(paths)
 
 
 def is_kept(root: Path) -> bool:
@@ -57,66 +50,66 @@ def is_kept(root: Path) -> bool:
 
 def stop_and_wait(root: Path, timeout: float = 20.0) -> bool:
     """Stop using the server; return True when it is gone, False when others still use it or time is up."""
-    place = layout(root)
-    fd = _users_fd.pop(place.root, None)
+    paths = layout(root)
+    fd = _users_fd.pop(paths.root, None)
     if fd is not None:
         # Closing and not unlocking: forked children share the lock and may still need it.
         os.close(fd)
     deadline = time.monotonic() + timeout
     seen_others = 0
-    while _keeper_alive(place) and time.monotonic() < deadline:
-        seen_others = seen_others + 1 if _has_users(place) else 0
+    while _keeper_alive(paths) and time.monotonic() < deadline:
+        seen_others = seen_others + 1 if _has_users(paths) else 0
         # The keeper's own look at the lock can pass for a user, but not three times running.
         if seen_others == 3:
             return False
         time.sleep(0.1)
-    return not _keeper_alive(place)
+    return not _keeper_alive(paths)
 
 
-def url(place: Layout, database: str = DATABASE) -> str:
-    return f"postgresql://postgres@/{database}?host={quote(str(place.socket_dir), safe='')}"
+def url(paths: Layout, database: str = DATABASE) -> str:
+    return f"postgresql://postgres@/{database}?host={quote(str(paths.socket_dir), safe='')}"
 
 
-def _register(place: Layout) -> None:
-    if place.root in _users_fd:
+def _register(paths: Layout) -> None:
+    if paths.root in _users_fd:
         return
-    fd = open_lock(place.users)
+    fd = open_lock(paths.users)
     # A keeper that is stopping the server holds the lock until it is done; then a new one starts.
     if not wait_lock(fd, fcntl.LOCK_SH, START_TIMEOUT):
         os.close(fd)
-        raise _error(place, "The embedded PostgreSQL is stuck while stopping.")
-    _users_fd[place.root] = fd
+        raise _error(paths, "The embedded PostgreSQL is stuck while stopping.")
+    _users_fd[paths.root] = fd
 
 
-def _await_server(place: Layout) -> None:
+def _await_server(paths: Layout) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     keepers = 0
-    while not _answers(place):
+    while not _answers(paths):
         if time.monotonic() > deadline:
-            raise _error(place, f"The embedded PostgreSQL did not answer within {START_TIMEOUT:.0f} s.")
-        if not _keeper_alive(place):
+            raise _error(paths, f"The embedded PostgreSQL did not answer within {START_TIMEOUT:.0f} s.")
+        if not _keeper_alive(paths):
             if keepers == MOST_KEEPERS:
-                raise _error(place, "The embedded PostgreSQL does not start.")
-            keepers += _launch_keeper(place)
+                raise _error(paths, "The embedded PostgreSQL does not start.")
+            keepers += _launch_keeper(paths)
         time.sleep(0.05)
 
 
-def _answers(place: Layout) -> bool:
+def _answers(paths: Layout) -> bool:
     # Without a keeper the server is about to end, or is not ours.
-    if not (_keeper_alive(place) and place.socket.exists()):
+    if not (_keeper_alive(paths) and paths.socket.exists()):
         return False
     try:
-        psycopg.connect(url(place), connect_timeout=5).close()
+        psycopg.connect(url(paths), connect_timeout=5).close()
     except psycopg.OperationalError as problem:
         # A server whose connections are all taken is running; a later attempt may get one.
         busy = "too many clients" in str(problem) or "connection slots" in str(problem)
-        return busy or ("does not exist" in str(problem) and _create_database(place))
+        return busy or ("does not exist" in str(problem) and _create_database(paths))
     return True
 
 
-def _create_database(place: Layout) -> bool:
+def _create_database(paths: Layout) -> bool:
     try:
-        with psycopg.connect(url(place, "postgres"), connect_timeout=5, autocommit=True) as connection:
+        with psycopg.connect(url(paths, "postgres"), connect_timeout=5, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {DATABASE}")
     except (errors.DuplicateDatabase, errors.UniqueViolation):
         return True  # another process was quicker
@@ -125,12 +118,12 @@ def _create_database(place: Layout) -> bool:
     return True
 
 
-def _launch_keeper(place: Layout) -> bool:
+def _launch_keeper(paths: Layout) -> bool:
     """Launch a keeper, which detaches itself; return whether ours became the keeper."""
-    first_use = not place.data.exists()
-    with open(place.log, "ab", opener=_for_us_only) as log:
+    first_use = not paths.data.exists()
+    with open(paths.log, "ab", opener=open_private) as log:
         done = subprocess.run(
-            [sys.executable, "-m", "config.local.embedded_keeper", str(place.root)],
+            [sys.executable, "-m", "config.local.embedded_keeper", str(paths.root)],
             cwd=Path(__file__).resolve().parents[2],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -143,12 +136,12 @@ def _launch_keeper(place: Layout) -> bool:
     return done.returncode == LAUNCHED
 
 
-def _keeper_alive(place: Layout) -> bool:
-    return not could_lock(place.keeper, fcntl.LOCK_SH)
+def _keeper_alive(paths: Layout) -> bool:
+    return not could_lock(paths.keeper, fcntl.LOCK_SH)
 
 
-def _has_users(place: Layout) -> bool:
-    fd = open_lock(place.users)
+def _has_users(paths: Layout) -> bool:
+    fd = open_lock(paths.users)
     try:
         # No shared lock to be had means that the keeper is stopping, which is not a user.
         return try_lock(fd, fcntl.LOCK_SH) and not try_lock(fd, fcntl.LOCK_EX)
@@ -156,11 +149,11 @@ def _has_users(place: Layout) -> bool:
         os.close(fd)
 
 
-def _error(place: Layout, sentence: str) -> EmbeddedError:
-    log = _tail(place.log)
+def _error(paths: Layout, sentence: str) -> EmbeddedError:
+    log = _tail(paths.log)
     if FULL in log:
-        return EmbeddedError(f"The disk of {place.root} is full: free some space, then try again.")
-    return EmbeddedError(f"{sentence} Last lines of {place.log}:\n{log}")
+        return EmbeddedError(f"The disk of {paths.root} is full: free some space, then try again.")
+    return EmbeddedError(f"{sentence} Last lines of {paths.log}:\n{log}")
 
 
 def _tail(path: Path, lines: int = 8) -> str:

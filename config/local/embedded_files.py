@@ -1,4 +1,4 @@
-"""File paths of the embedded PostgreSQL, and the two file locks that its processes share."""
+"""File paths of the embedded PostgreSQL, the two file locks that its processes share, and private logs."""
 
 import fcntl
 import hashlib
@@ -92,3 +92,10 @@ def could_lock(path: Path, kind: int) -> bool:
         return try_lock(fd, kind)
     finally:
         os.close(fd)
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a log for this user only: it holds shortened addresses, and values of statements."""
+    handle = os.open(path, flags, 0o600)
+    os.fchmod(handle, 0o600)  # one of an earlier version is open to all
+    return handle

@@ -61,8 +61,8 @@ class KeeperError(Exception):
 
 def main(root: Path) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s keeper[%(process)d]: %(message)s")
-    place = layout(root)
-    lock = open_lock(place.keeper)
+    paths = layout(root)
+    lock = open_lock(paths.keeper)
     if not try_lock(lock, fcntl.LOCK_EX):
         return 3  # there is a keeper already
     # The child keeps the lock. It is orphaned on purpose: killing the process tree of the command that happened to come
@@ -70,7 +70,7 @@ def main(root: Path) -> int:
     if os.fork():
         return 0
     try:
-        keep(place)
+        keep(paths)
     except KeeperError as problem:
         log.error("%s", problem)
     except Exception:
@@ -78,26 +78,26 @@ def main(root: Path) -> int:
     os._exit(0)
 
 
-def keep(place: Layout) -> None:
+def keep(paths: Layout) -> None:
     signal.signal(signal.SIGTERM, _ask_stop)
     os.chdir("/")
-    owner = prepare(place)
-    users = open_lock(place.users)
+    owner = prepare(paths)
+    users = open_lock(paths.users)
     failed_starts = 0
     while failed_starts < MOST_FAILED_STARTS:
         try:
-            clear_remains(place)
+            clear_remains(paths)
         except KeeperError as problem:
             # A process that waits for a busy disk dies late: look again before giving up.
             log.warning("%s", problem)
             failed_starts += 1
             continue
-        _shorten_log(place)
-        server = start_server(place, owner)
-        end = watch(server, users, place)
+        _shorten_log(paths)
+        server = start_server(paths, owner)
+        end = watch(server, users, paths)
         if end is End.WANTED:
             stop_server(server)
-            _remove_socket_dir(place)
+            _remove_socket_dir(paths)
             return
         log.warning("postgres ended with code %s; restarting it", server.returncode)
         failed_starts = 0 if end is End.DIED_READY else failed_starts + 1
@@ -113,7 +113,7 @@ class End(Enum):
     DIED_EARLY = "it died before it took connections"
 
 
-def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
+def watch(server: subprocess.Popen[bytes], users: int, paths: Layout) -> End:
     """Watch the server until it has died or is to be stopped; `users` is then locked against new processes."""
     idle_since: float | None = None
     ready = False
@@ -121,8 +121,8 @@ def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
         with suppress(subprocess.TimeoutExpired):
             code = server.wait(POLL_SECONDS)
             # A server that was stopped in order removed its pid file, perhaps before we looked.
-            return End.DIED_READY if ready or code == 0 or _is_ready(place) else End.DIED_EARLY
-        ready = ready or _is_ready(place)
+            return End.DIED_READY if ready or code == 0 or _is_ready(paths) else End.DIED_EARLY
+        ready = ready or _is_ready(paths)
         if not try_lock(users, fcntl.LOCK_EX):
             idle_since = None
             continue
@@ -134,10 +134,10 @@ def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
     return End.WANTED
 
 
-def _is_ready(place: Layout) -> bool:
+def _is_ready(paths: Layout) -> bool:
     """Read the status in the server's pid file, which stays there when it is killed and goes when it ends in order."""
     try:
-        lines = place.pid_file.read_bytes().split(b"\n")
+        lines = paths.pid_file.read_bytes().split(b"\n")
     except FileNotFoundError:
         return False
     return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == b"ready"
@@ -151,8 +151,8 @@ def _ask_stop(_signal: int, _frame: object) -> None:
 # --- the server ------------------------------------------------------------------------------------
 
 
-def start_server(place: Layout, owner: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
-    command = [str(binary("postgres")), "-D", str(place.data), "-k", str(place.socket_dir)]
+def start_server(paths: Layout, owner: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+    command = [str(binary("postgres")), "-D", str(paths.data), "-k", str(paths.socket_dir)]
     for name, value in SETTINGS.items():
         command += ["-c", f"{name}={value}"]
     # It ends with a keeper that is killed -9: a server without a keeper would run for ever.
@@ -191,15 +191,15 @@ def _clean_env() -> dict[str, str]:
 # --- what a dead server left -----------------------------------------------------------------------
 
 
-def clear_remains(place: Layout) -> None:
+def clear_remains(paths: Layout) -> None:
     """End processes that still work on the data, then remove the files that name them.
 
     PostgreSQL believes a pid file whose pid is alive, even if the pid was reused. We hold the keeper lock, so no server
     is wanted; but one without its keeper may be shutting down, and the backends of a killed one may still write:
     removing the file before they end would corrupt the data.
     """
-    _end_processes(lambda: list(_processes_on(place.data)))
-    for path in (place.pid_file, place.socket, place.socket.with_name(place.socket.name + ".lock")):
+    _end_processes(lambda: list(_processes_on(paths.data)))
+    for path in (paths.pid_file, paths.socket, paths.socket.with_name(paths.socket.name + ".lock")):
         path.unlink(missing_ok=True)
 
 
@@ -227,20 +227,20 @@ def _processes_on(data: Path) -> Iterator[psutil.Process]:
 # --- files and users -------------------------------------------------------------------------------
 
 
-def prepare(place: Layout) -> pwd.struct_passwd | None:
+def prepare(paths: Layout) -> pwd.struct_passwd | None:
     """Create what is missing; return the user to run the server as, if that is not ours."""
-    owner = _server_user(place) if os.geteuid() == 0 else None
+    owner = _server_user(paths) if os.geteuid() == 0 else None
     if owner is not None:
-        _open_to_others(place)
-    if not place.data.exists():
-        create_data(place, owner)
-    _make_socket_dir(place, owner)
+        _open_to_others(paths)
+    if not paths.data.exists():
+        create_data(paths, owner)
+    _make_socket_dir(paths, owner)
     return owner
 
 
-def _server_user(place: Layout) -> pwd.struct_passwd:
+def _server_user(paths: Layout) -> pwd.struct_passwd:
     """Return another user if we are root, which PostgreSQL refuses. Existing data keeps its user."""
-    if place.data.exists() and (uid := place.data.stat().st_uid) != 0:
+    if paths.data.exists() and (uid := paths.data.stat().st_uid) != 0:
         with suppress(KeyError):
             return pwd.getpwuid(uid)
     for _attempt in range(3):
@@ -264,15 +264,15 @@ def _as_user(owner: pwd.struct_passwd | None) -> dict[str, Any]:
     return {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
 
 
-def create_data(place: Layout, owner: pwd.struct_passwd | None) -> None:
-    log.info("creating the database cluster in %s", place.data)
-    shutil.rmtree(place.new_data, ignore_errors=True)
-    place.new_data.mkdir(mode=0o700)
+def create_data(paths: Layout, owner: pwd.struct_passwd | None) -> None:
+    log.info("creating the database cluster in %s", paths.data)
+    shutil.rmtree(paths.new_data, ignore_errors=True)
+    paths.new_data.mkdir(mode=0o700)
     if owner is not None:
-        os.chown(place.new_data, owner.pw_uid, owner.pw_gid)
+        os.chown(paths.new_data, owner.pw_uid, owner.pw_gid)
     command = [
         str(binary("initdb")),
-        f"--pgdata={place.new_data}",
+        f"--pgdata={paths.new_data}",
         "--username=postgres",
         "--auth-local=trust",
         "--auth-host=reject",
@@ -285,32 +285,32 @@ def create_data(place: Layout, owner: pwd.struct_passwd | None) -> None:
     done = subprocess.run(command, env=_clean_env(), stdout=sys.stderr, check=False, **_as_user(owner))
     if done.returncode:
         raise KeeperError(f"initdb failed with code {done.returncode}.")
-    place.new_data.rename(place.data)
+    paths.new_data.rename(paths.data)
 
 
-def _make_socket_dir(place: Layout, owner: pwd.struct_passwd | None) -> None:
-    if place.socket_dir == place.data:
+def _make_socket_dir(paths: Layout, owner: pwd.struct_passwd | None) -> None:
+    if paths.socket_dir == paths.data:
         return
     with suppress(FileExistsError):
-        place.socket_dir.mkdir(mode=0o700)
+        paths.socket_dir.mkdir(mode=0o700)
         if owner is not None:
-            os.chown(place.socket_dir, owner.pw_uid, owner.pw_gid)
-    present = place.socket_dir.lstat()
+            os.chown(paths.socket_dir, owner.pw_uid, owner.pw_gid)
+    present = paths.socket_dir.lstat()
     wanted = os.geteuid() if owner is None else owner.pw_uid
     # Anyone can create it in /tmp before us and would then own the way to the database.
     if not stat.S_ISDIR(present.st_mode) or present.st_uid != wanted or present.st_mode & 0o077:
-        raise KeeperError(f"{place.socket_dir} belongs to another user; remove it.")
+        raise KeeperError(f"{paths.socket_dir} belongs to another user; remove it.")
 
 
-def _remove_socket_dir(place: Layout) -> None:
-    if place.socket_dir != place.data:
-        shutil.rmtree(place.socket_dir, ignore_errors=True)
+def _remove_socket_dir(paths: Layout) -> None:
+    if paths.socket_dir != paths.data:
+        shutil.rmtree(paths.socket_dir, ignore_errors=True)
 
 
-def _open_to_others(place: Layout) -> None:
+def _open_to_others(paths: Layout) -> None:
     """Let the server's user pass through the directories to its data and binaries, without listing them."""
     install = _install_dir()
-    for target in (place.data, install):
+    for target in (paths.data, install):
         for parent in target.resolve().parents:
             _add_mode(parent, stat.S_IXOTH)
     if (install / "bin" / "postgres").stat().st_mode & 0o005 != 0o005:
@@ -331,9 +331,9 @@ def _add_mode(path: Path, bits: int) -> None:
         path.chmod(mode | bits)
 
 
-def _shorten_log(place: Layout) -> None:
-    if place.log.exists() and place.log.stat().st_size > MOST_LOG_BYTES:
-        os.truncate(place.log, 0)
+def _shorten_log(paths: Layout) -> None:
+    if paths.log.exists() and paths.log.stat().st_size > MOST_LOG_BYTES:
+        os.truncate(paths.log, 0)
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ class Supervisor:
             child.kill_all()
             delay = child.plan_restart()
             self.say(f"{child.name} ended with code {child.code}; restarting it in {delay:.0f} s. Its log: {child.log}")
-        elif time.monotonic() >= child.restart_at:
+        if child.restart_at is not None and time.monotonic() >= child.restart_at:
             child.start()
             self._note()
 
@@ -365,6 +365,7 @@ class Supervisor:
         if "SITE_URL" not in os.environ:
             host = f"[{self.host}]" if ":" in self.host else self.host
             env["SITE_URL"] = f"http://{host}:{self.port}"
+            (settings.VAR_DIR / "site-url").write_text(env["SITE_URL"])  # for commands in other shells
         if workers is not None:
             env["DRIVER_SLOTS"] = str(workers)
         return env

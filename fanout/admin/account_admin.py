@@ -31,7 +31,15 @@ from accounts.models import Account
 from accounts.presets import PRESETS, Preset
 from accounts.signin import SignIn, sign_in
 from fanout.admin.account_form import FORGET, SECRET, AccountForm, form_class, sections
-from fanout.admin.account_page import PRESET, PROVIDER, pace_rows, page_context, start_links, start_values
+from fanout.admin.account_page import (
+    PRESET,
+    PROVIDER,
+    caps_in_words,
+    pace_rows,
+    page_context,
+    start_links,
+    start_values,
+)
 from fanout.admin.account_pairing import pairing_page, pairing_state
 from fanout.admin.list_actions import (
     ArchivedFilter,
@@ -43,7 +51,7 @@ from fanout.admin.list_actions import (
     do_each,
     tell,
 )
-from fanout.admin.login import confirm_first, confirm_url, is_confirmed, sensitive
+from fanout.admin.login import confirm_first, is_confirmed, question_in_between, sensitive
 from fanout.admin.model_admin import ButtonsAdmin, zone_list
 from fanout.admin.widgets import ACCOUNT, badge, capped_number
 from fanout.lanes import accounts, tuning
@@ -143,12 +151,14 @@ def preset_action(preset: Preset) -> Any:
 
 
 def about_reactivating(accounts: Sequence[Account], now: datetime) -> Question:
-    down = [account for account in accounts if account.status != Account.Status.ACTIVE]
-    active = len(accounts) - len(down)
+    not_active = [account for account in accounts if account.status != Account.Status.ACTIVE]
+    down = [account for account in not_active if not account.needs_pairing]
+    active, unpaired = len(accounts) - len(not_active), len(not_active) - len(down)
     sentences = [
         "Each begins with a single trial message." if down else "",
         _held(down) if down else "",
         f"{counted(active, 'selected account')} {'is' if active == 1 else 'are'} active already." if active else "",
+        f"{counted(unpaired, 'selected account')} must be paired instead, each on its page." if unpaired else "",
     ]
     title = f"Reactivate {counted(len(down), 'account')}?"
     rows = [(account.label, f"{account.status}: {account.status_reason}".rstrip(": ")) for account in down]
@@ -210,10 +220,10 @@ class AccountAdmin(ButtonsAdmin):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         channel = chosen_channel(request, obj)
         start = start_values(channel, request.GET)
-        kwargs["form"] = form_class(channel, obj, start, getattr(request, "crier_tested", None))
-        form = super().get_form(request, obj, change=change, **kwargs)
+        form = form_class(channel, obj, start, getattr(request, "crier_tested", None))
         secrets = [name for name in form.base_fields if name.startswith(SECRET) or name == FORGET]
-        return confirm_first(request, form, *secrets)
+        kwargs["form"] = confirm_first(form, request, *secrets) if secrets else form
+        return super().get_form(request, obj, change=change, **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is not None and not self.has_change_permission(request, obj):
@@ -316,6 +326,9 @@ class AccountAdmin(ButtonsAdmin):
         name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
         if account.archived:
             name, label = "restore", "Restore"
+        elif account.needs_pairing:
+            url = reverse("admin:accounts_account_pair", args=[account.pk])
+            return format_html('<a class="act primary" href="{}">Pair</a>', url)
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">{}</button>',
             reverse("admin:accounts_account_do", args=[account.pk, name]),
@@ -372,7 +385,8 @@ class AccountAdmin(ButtonsAdmin):
         account = context.get("account") or Account(channel=described.key)
         context |= {
             "described": described,
-            "pace_rows": pace_rows(account, context["adminform"].form, timezone.now()),
+            "pace_rows": (rows := pace_rows(account, context["adminform"].form, timezone.now())),
+            "caps": caps_in_words(rows),
             "providers": start_links(described, request.GET, PROVIDER),
             "presets": start_links(described, request.GET, PRESET),
         }
@@ -409,8 +423,8 @@ class AccountAdmin(ButtonsAdmin):
         if name not in CONTROLS:
             raise Http404
         now, page = timezone.now(), reverse("admin:accounts_account_change", args=[pk])
-        if name in SENSITIVE and not is_confirmed(request, now):
-            return HttpResponseRedirect(confirm_url(request, page))
+        if name in SENSITIVE and not is_confirmed(request, now) and (question := question_in_between(request)):
+            return question
         tell(request, attempt(lambda account: CONTROLS[name](account, request.user, now), account))
         return back(request, page)
 
@@ -501,7 +515,7 @@ class Standing:
     failed: int = 0
     read: int = 0  # activities of one action that were counted: beyond the cap there may be more
     last_at: datetime | None = None
-    owed: int = 0
+    pending: int = 0
     per_minute: float | None = None
 
     @property
@@ -510,7 +524,7 @@ class Standing:
 
     @property
     def queue(self) -> str:
-        return capped_number(self.owed, MOST_PENDING) if self.owed else "–"
+        return capped_number(self.pending, MOST_PENDING) if self.pending else "–"
 
     @property
     def error_share(self) -> float:
@@ -529,9 +543,9 @@ def standings(accounts: Sequence[Account], now: datetime) -> dict[int, Standing]
     ids = [account.pk for account in accounts]
     if not ids:
         return {}
-    owed, rates = pending_by_account(ids), progress.rates_of_accounts(ids, now)
+    pending, rates = pending_by_account(ids), progress.rates_of_accounts(ids, now)
     return {
-        pk: Standing(sent, failed, read, last_at, owed.get(pk, 0), rates.get(pk))
+        pk: Standing(sent, failed, read, last_at, pending.get(pk, 0), rates.get(pk))
         for pk, sent, failed, read, last_at in _counts_today(accounts, now)
     }
 

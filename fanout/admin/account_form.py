@@ -19,6 +19,7 @@ from accounts.knobs import KNOBS
 from accounts.models import Account, changed_destination, reenter_credentials
 from accounts.presets import HOURS
 from accounts.signin import SignIn
+from fanout.admin.login import PROOF
 from fanout.admin.model_admin import OwnedForm
 from fanout.lanes import tuning
 from fanout.lanes.accounts import readable
@@ -205,6 +206,8 @@ def sections(channel: Channel, account: Account | None, superuser: bool) -> list
     connection = [(SECRET if f.secret else SETTING) + f.name for f in plain]
     if has_stored(account) and channel.credentials:
         connection.append(FORGET)
+    if channel.credentials:
+        connection.append(PROOF)
     return [
         (None, {"fields": who}),
         *([("How to reach it", {"classes": ["reach"], "fields": connection})] if connection else []),
@@ -227,7 +230,7 @@ KEEP_STORED = "Stored; leave empty to keep it."
 def read_setting(field: Field, value: Any) -> Any:
     """Return the value as the channel reads it; a refused value becomes an error at the input."""
     try:
-        return field.read(value) if value not in (None, "") else None
+        return field.read_entered(value) if value not in (None, "") else None
     except BadSetting:
         raise forms.ValidationError(f"{field.label} must be {field.takes()}.") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.db.models import Count
 from django.db.models.functions import TruncHour
+from django.utils.text import get_text_list
 
 from accounts import access, knobs
 from accounts.actions import Action, warmup_curve
@@ -24,7 +25,8 @@ from fanout.admin.account_form import SETTING
 from fanout.admin.run_status import my_zone, why_account
 from fanout.admin.widgets import Chart, bar_chart, timeline_chart
 from fanout.lanes import account_limits, tuning
-from fanout.lanes.account_state import AccountState, count_new_chats
+from fanout.lanes.account_state import AccountState, read_counts
+from fanout.lanes.paired_numbers import number_health
 from fanout.lanes.reputation import mail_health
 from fanout.models import Activity, Run
 from fanout.rules.gates import Cap, local_date
@@ -39,7 +41,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     # Including runs that other accounts began. A shared account also sends for people who do not share theirs.
     sends = listed(access.visible(user, Run.objects.filter(lanes__contains=[account.pk])))
     state = AccountState.of(account, getattr(account, "lane", None), now)
-    count_new_chats([state])
+    read_counts([state])
     return {
         "now": now,
         "account": account,
@@ -51,6 +53,8 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "new_chats": state.new_chats if channel(account.channel).begins_chats else None,
         "timeouts": timeouts_in_words(state.timeouts),
         "mail_health": mail_health(account, now),
+        "number_health": health.lines(now) if (health := number_health(account, now)) else [],
+        "number_is_well": health is not None and health.is_good(now),
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
@@ -62,7 +66,11 @@ def next_step(account: Account) -> str:
     """Return what its operator should do now, in a sentence; empty if there is nothing to do."""
     Status = Account.Status
     if account.status == Status.UNPAIRED:
-        return "Pair it with its phone: until then nothing is sent." if channel(account.channel).pairs else ""
+        if account.needs_pairing:
+            return "Pair it with its phone: until then nothing is sent."
+        return (
+            "Pair it again at its provider. If it does not become active then, test the connection and reactivate it."
+        )
     if account.status == Status.ACTIVE and account.untested_since:
         return "Not verified yet: test the connection, or send a test message."
     steps = {
@@ -138,6 +146,13 @@ class PaceRow:
 def pace_rows(account: Account, form: Any, now: datetime) -> list[PaceRow]:
     made = [*_cap_rows(account, now), *_knob_rows(account)]
     return [_with_box(row, form) for row in made]
+
+
+def caps_in_words(rows: Sequence[PaceRow]) -> str:
+    """Return the daily caps of a new account, for example "20 emails a day (site default)"; empty if there are none."""
+    caps = [row for row in rows if row.name.startswith(tuning.CAP) and row.value != tuning.NO_CAP]
+    # The label is "Emails a day (“none”: no cap)".
+    return get_text_list([f"{row.value} {row.label.split(' (')[0].lower()} ({row.source})" for row in caps], "and")
 
 
 def _with_box(row: PaceRow, form: Any) -> PaceRow:

@@ -19,11 +19,12 @@ from django.views.decorators.cache import never_cache
 from accounts.addresses import PERSON, AddressError, normalise
 from accounts.channels.http import FAILURES, words_of
 from accounts.channels.registry import channel, pairing
-from accounts.models import Account
+from accounts.models import Account, PairedSession
 from fanout.admin.list_actions import tell
+from fanout.lanes.paired_numbers import CannotMove, machines, move
 from fanout.models import Event
 from fanout.models.trail import note
-from fanout.runs.controls import ControlResult, synchronise_groups
+from fanout.runs.controls import ControlResult, compare_with_journal, synchronise_groups
 
 #: states of a session in which pairing can begin
 CAN_PAIR = {"unpaired", "expired", "pairing"}
@@ -55,7 +56,12 @@ def only_paired(account: Account) -> None:
 
 
 def session_context(account: Account) -> dict[str, Any]:
-    context: dict[str, Any] = {"account": account, "missing": channel(account.channel).bridge_problem()}
+    context: dict[str, Any] = {
+        "account": account,
+        "missing": channel(account.channel).bridge_problem(),
+        "machines": machines(account, timezone.now()),
+        "stored": PairedSession.objects.filter(account=account).first(),
+    }
     try:
         answer = async_to_sync(pairing(account.channel))(account.pk, "GET")
     except FAILURES as error:
@@ -120,11 +126,29 @@ def synchronise(request: HttpRequest, account: Account, now: datetime) -> Contro
     return synchronise_groups(account, request.user, now)
 
 
+def restored(request: HttpRequest, account: Account, now: datetime) -> ControlResult:
+    answer = compare_with_journal(account)
+    if answer.ok:
+        note_pairing("compared after a restore", account, request.user, now)
+    return answer
+
+
+def move_number(request: HttpRequest, account: Account, now: datetime) -> ControlResult:
+    try:
+        words = move(account, request.POST.get("host", ""), request.user, now)
+    except CannotMove as problem:
+        return ControlResult(False, str(problem))
+    note("moved", account, request.user, now)
+    return ControlResult(True, words)
+
+
 STEPS: dict[str, Callable[[HttpRequest, Account, datetime], ControlResult]] = {
     "pair": pair,
     "connect": connect,
     "unpair": unpair,
     "synchronise": synchronise,
+    "restored": restored,
+    "move": move_number,
 }
 
 

@@ -12,14 +12,14 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from fanout.admin.model_admin import CrierAdmin, csv_download
+from fanout.admin.model_admin import ReadOnlyAdmin, csv_download
 from fanout.models import TrailEntry
 from fanout.models.trail import note
 from fanout.ops import exports
 
 COLUMNS = ("at", "actor_name", "actor_id", "address", "verb", "kind", "subject_id", "subject", "detail")
 KINDS = (
-    *("account", "reminder", "user", "group", "recipient", "suppression", "optoutphrase", "mediafile"),
+    *("account", "reminder", "run", "user", "group", "recipient", "suppression", "optoutphrase", "mediafile"),
     "remindertarget",
 )
 
@@ -38,7 +38,7 @@ class KindFilter(admin.SimpleListFilter):
 
 
 @admin.register(TrailEntry)
-class TrailEntryAdmin(CrierAdmin):
+class TrailEntryAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor_name", "address", "verb", "kind", "subject", "detail")
     list_display_links = None
     list_filter = (KindFilter,)
@@ -52,15 +52,6 @@ class TrailEntryAdmin(CrierAdmin):
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_module_permission(request)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_urls(self) -> list[URLPattern]:
         export = self.admin_site.admin_view(require_GET(self.export_view))

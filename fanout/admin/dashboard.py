@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
 from hashlib import sha256
+from operator import or_
 from typing import Any, NamedTuple
 
 from django.contrib.auth import get_user_model
@@ -21,11 +23,13 @@ from accounts.actions import Action
 from accounts.models import Account
 from fanout.admin.run_status import buttons_for, eta, going_on, my_zone, sender_links, status_with_reason
 from fanout.admin.widgets import Band, Chart, line_chart
-from fanout.models import ClusterBeat, Driver, Run, RunTarget
-from fanout.plans.forecast import seconds_to_send
+from fanout.models import ClusterBeat, Driver, KnownServer, Run, RunTarget
+from fanout.plans.forecast import forecast_runs, seconds_to_send
+from fanout.plans.projection import moment
 from fanout.plans.queue import Senders, new_chats_left, pending_by_account, read_senders, with_part_count
-from fanout.plans.upcoming import Firing, due_reminders, upcoming_firings
+from fanout.plans.upcoming import MOST_FIRINGS, Firing, due_reminders, upcoming_firings
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
+from fanout.runs import recovery
 from fanout.runs.message_2 import listed
 from fanout.runs.progress import NO_PROGRESS
 from reminders.models import Recipient, Reminder
@@ -37,26 +41,26 @@ DAY = timedelta(hours=24)
 
 def overview(user: Any, now: datetime) -> dict[str, Any]:
     if not user.has_perm("fanout.view_run"):
-        return {}
+        return {"no_role": True, "administrators": administrators()}
     runs = listed(access.visible(user, Run.objects.filter(archived=False)))
-    paused, live = paused_and_live(runs)
+    paused, live, resuming = unfinished_runs(runs, now)
     reminders = due_reminders(access.visible(user, Reminder.objects.all()), now)
     accounts = access.visible(user, Account.objects.filter(archived=False))
     down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label").values_list("pk", flat=True)[:SHOWN]
-    senders = read_senders(Q(pk__in={*_sender_ids([*paused, *live], reminders), *down}), now)
+    senders = read_senders(Q(pk__in={*_sender_ids([*paused, *live, *resuming], reminders), *down}), now)
     zone = my_zone()
     return {
         "now": now,
         "may_add": access.may_do(user, "reminders.add_reminder"),
         # Hide the checklist once a run exists.
-        "first_steps": first_steps(user) if not (paused or live) else [],
+        "first_steps": first_steps(user) if not (paused or live or resuming) else [],
         "paused": needs_you(paused[:SHOWN], senders, user, now),
         "more_paused": len(paused) > SHOWN,
         "down": with_queue([senders.accounts[pk] for pk in down]),
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
         "going_on": runs_under_way(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
-        "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now),
+        "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now, resumptions(resuming, senders, now)),
         "quarters": [now + DAY * n / 4 for n in range(5)],
         "per_minute": sends_per_minute(accounts, now, zone),
         "volume": volume(runs, now),
@@ -64,15 +68,26 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     }
 
 
-def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
-    """Return the newest paused runs and the oldest live ones, one more of each than is shown, in one query."""
-    paused = runs.filter(status=Run.Status.PAUSED)
+def administrators() -> list[str]:
+    """Return whom to ask for a role: their names, with their mail address where it is known."""
+    people = get_user_model().objects.filter(is_superuser=True, is_active=True).order_by("pk")[:3]
+    return [f"{user.get_full_name() or user.username}{f' ({user.email})' if user.email else ''}" for user in people]
+
+
+def unfinished_runs(runs: QuerySet[Run], now: datetime) -> tuple[list[Run], list[Run], list[Run]]:
+    """Return the newest paused runs that wait for a person and the oldest live ones, one more of each than is shown,
+    and those that go on by themselves within the next day, the soonest first; in one query."""
+    paused = runs.filter(status=Run.Status.PAUSED, resume_at=None)
     live = runs.filter(status__in=Run.UNDER_WAY).order_by("scheduled_for", "pk")
-    either = [Q(pk__in=some.values("pk")[: SHOWN + 1]) for some in (paused, live)]
-    rows = with_part_count(Run.objects.filter(either[0] | either[1])).defer("parts", "reply_parts")
+    soon = runs.filter(status=Run.Status.PAUSED, resume_at__lte=now + DAY).order_by("resume_at", "pk")
+    chosen = ((paused, SHOWN + 1), (live, SHOWN + 1), (soon, MOST_FIRINGS))
+    any_of = reduce(or_, (Q(pk__in=some.values("pk")[:most]) for some, most in chosen))
+    rows = with_part_count(Run.objects.filter(any_of)).defer("parts", "reply_parts")
     newest = list(rows.select_related("account"))
     stopped = [run for run in newest if run.status == Run.Status.PAUSED]
-    return stopped, [run for run in reversed(newest) if run.status != Run.Status.PAUSED]
+    resuming = sorted((run for run in stopped if run.resume_at), key=lambda run: (run.resume_at or now, run.pk))
+    waiting = [run for run in stopped if not run.resume_at]
+    return waiting, [run for run in reversed(newest) if run.status != Run.Status.PAUSED], resuming
 
 
 def _sender_ids(runs: Sequence[Run], reminders: Sequence[Reminder]) -> set[int]:
@@ -134,20 +149,72 @@ def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
 # --- the next 24 hours ----------------------------------------------------------------------------------
 
 
-def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dict[str, Any]]:
-    """Return the accounts that will be busy, each with its firings as bars of a day and in words."""
-    labels = {account.pk: account for firing in firings for account in firing.reminder.senders}
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What an account will send in the next day: a firing, or a run that goes on."""
+
+    account: Account
+    at: datetime
+    timezone: str
+    title: str
+    url: str
+    verdict: str
+    good: bool
+    bar: Band | None
+
+
+def lanes_ahead(
+    firings: Sequence[Firing], zone: str, now: datetime, resumed: Sequence[Ahead] = ()
+) -> list[dict[str, Any]]:
+    """Return the accounts that will be busy, each with what it sends, as bars of a day and in words."""
+    ahead = sorted([*resumed, *_firings_ahead(firings, zone, now)], key=lambda one: one.at)
+    accounts = {one.account.pk: one.account for one in ahead}
     rows = []
-    for pk, account in list(labels.items())[:SHOWN]:
-        mine = [firing.share(account) for firing in firings if _busies(firing, pk)]
-        rows.append(
-            {
-                "account": account,
-                "bars": [bar for firing in mine if (bar := day_bar(firing, pk, now))],
-                "firings": [(firing, firing.verdict(zone, now)) for firing in mine],
-            }
-        )
+    for pk, account in list(accounts.items())[:SHOWN]:
+        mine = [one for one in ahead if one.account.pk == pk]
+        rows.append({"account": account, "bars": [one.bar for one in mine if one.bar], "ahead": mine})
     return rows
+
+
+def _firings_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> Iterator[Ahead]:
+    for firing in firings:
+        for account in firing.reminder.senders:
+            if _busies(firing, account.pk):
+                mine = firing.share(account)
+                yield Ahead(
+                    account=account,
+                    at=mine.at,
+                    timezone=mine.reminder.timezone,
+                    title=str(mine.reminder),
+                    url=reverse("admin:reminders_reminder_change", args=[mine.reminder.pk]),
+                    verdict=mine.verdict(zone, now),
+                    good=bool(mine.fits and mine.targets),
+                    bar=day_bar(mine, account.pk, now),
+                )
+
+
+def resumptions(runs: Sequence[Run], senders: Senders, now: datetime) -> list[Ahead]:
+    """Return what each account sends of the runs that go on by themselves."""
+    forecasts = forecast_runs(runs, now, my_zone(), senders) if runs else {}
+    ahead = []
+    for run in runs:
+        expected = forecasts[run.pk]
+        for pk in run.lanes:
+            if pk in senders.accounts and run.resume_at is not None:
+                begin, end = expected.starts_at or run.resume_at, expected.ends_at or now + DAY
+                ahead.append(
+                    Ahead(
+                        account=senders.accounts[pk],
+                        at=run.resume_at,
+                        timezone=run.timezone,
+                        title=run.title,
+                        url=reverse("admin:fanout_run_change", args=[run.pk]),
+                        verdict=f"goes on: {expected.sentence}",
+                        good=expected.fits,
+                        bar=_band(begin, end, now, expected.fits, run.title),
+                    )
+                )
+    return ahead
 
 
 def _busies(firing: Firing, account: int) -> bool:
@@ -160,12 +227,17 @@ def day_bar(firing: Firing, account: int, now: datetime) -> Band | None:
     lane = firing.lanes.get(account)
     if lane is None or lane.first is None or lane.last is None:
         return None
-    begin = (lane.first - now.timestamp()) / DAY.total_seconds() * 100
-    end = min((lane.last - now.timestamp()) / DAY.total_seconds() * 100, 100.0)
+    return _band(moment(lane.first), moment(lane.last), now, firing.fits, firing.reminder.title)
+
+
+def _band(first: datetime, last: datetime, now: datetime, fits: bool, title: str) -> Band | None:
+    begin, end = ((at - now) / DAY * 100 for at in (first, last))
     if begin >= 100:
         return None
-    tone = "good" if firing.fits else "bad"
-    return Band(round(begin, 2), round(max(end - begin, 0.6), 2), tone, firing.reminder.title)
+    return Band(round(begin, 2), round(max(min(end, 100.0) - begin, 0.6), 2), "good" if fits else "bad", title)
+
+
+DATABASE = "database"
 
 
 class Beat(NamedTuple):
@@ -179,23 +251,31 @@ class Beat(NamedTuple):
 
 
 def processes(now: datetime) -> dict[str, Any]:
-    """Return the last heartbeat of each process, the silent ones, and a summary when none is silent."""
+    """Return the last heartbeat of each process, the silent ones, a summary when none is silent, and why the database
+    stops all sending, if it does."""
     beats = last_beats(now)
+    stopped = [recovery.stopped_because(beat.host) for beat in beats if beat.cluster == DATABASE]
+    beats = [beat for beat in beats if beat.cluster != DATABASE]
     rows = [*_clusters(beats, now), *_drivers(beats, now)]
     silent = [row["name"] for row in rows if not row["ok"]]
-    return {"rows": rows, "silent": silent, "words": _well(rows) if not silent else ""}
+    words = _well(rows) if not silent else ""
+    return {"rows": rows, "silent": silent, "words": words, "stopped": next(iter(stopped), "")}
 
 
 def last_beats(now: datetime) -> list[Beat]:
-    """Return all heartbeats in one query, oldest first."""
+    """Return all heartbeats in one query, oldest first; and as `DATABASE` that its server lacks commits, with the
+    reason as host."""
     drivers = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
     clusters = ClusterBeat.objects.values_list("cluster", "host", Value(-1), Value(0), "beat_at")
-    rows = clusters.union(drivers.values_list(Value(""), "host", "slot", "lanes", "beat_at"), all=True)
+    held = KnownServer.objects.filter(held=True).values_list(Value(DATABASE), "why", Value(-1), Value(0), "noticed_at")
+    rows = clusters.union(drivers.values_list(Value(""), "host", "slot", "lanes", "beat_at"), held, all=True)
     return sorted((Beat(*row) for row in rows), key=lambda beat: beat.at)
 
 
 def _well(rows: Sequence[dict[str, Any]]) -> str:
     drivers = [row["lanes"] for row in rows if "lanes" in row]
+    if not drivers:  # between two slices there is none for a moment
+        return "All well: a driver starts as soon as something is due."
     sending = sum(drivers)
     return f"All well: {len(drivers)} driver{pluralize(len(drivers))}, {sending} account{pluralize(sending)} sending."
 

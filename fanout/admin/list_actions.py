@@ -142,11 +142,11 @@ def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: boo
     return TemplateResponse(request, "crier/ask.html", context)
 
 
-def ask_once(model_admin: Any, request: HttpRequest, question: Question, default: str) -> TemplateResponse:
+def ask_once(model_admin: Any, request: HttpRequest, question: Question, default: str, **also: str) -> TemplateResponse:
     """Return the page with the question of one button.
 
-    Its form repeats everything that was posted, to the same address. `default` is where “no” leads to when the page
-    of the click is not known.
+    Its form repeats everything that was posted, to the same address, with `also` besides. `default` is where “no” leads
+    to when the page of the click is not known.
     """
     came_from = back(request, default).url
     context = model_admin.admin_site.each_context(request) | {
@@ -154,7 +154,11 @@ def ask_once(model_admin: Any, request: HttpRequest, question: Question, default
         "opts": model_admin.opts,
         "list_name": "Back",
         "question": question,
-        "posted": [*_posted(request, [key for key in request.POST if key not in NOT_REPEATED]), ("back", came_from)],
+        "posted": [
+            *_posted(request, [key for key in request.POST if key not in (*NOT_REPEATED, *also)]),
+            *also.items(),
+            ("back", came_from),
+        ],
         "back": came_from,
     }
     return TemplateResponse(request, "crier/ask.html", context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any
 
@@ -22,7 +22,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse, reverse_lazy
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -41,8 +40,11 @@ View = Callable[..., HttpResponse]
 
 
 def is_confirmed(request: HttpRequest, now: datetime) -> bool:
-    at = request.session.get(SESSION_KEY, 0)
-    return timedelta(0) <= now - datetime.fromtimestamp(at, now.tzinfo) < CONFIRMED_FOR
+    return timedelta(0) < confirmed_until(request) - now <= CONFIRMED_FOR
+
+
+def confirmed_until(request: HttpRequest) -> datetime:
+    return datetime.fromtimestamp(request.session.get(SESSION_KEY, 0), UTC) + CONFIRMED_FOR
 
 
 def remember(request: HttpRequest, now: datetime) -> None:
@@ -55,46 +57,71 @@ def confirm_at_login(request: HttpRequest, **kwargs: Any) -> None:
 
 
 def sensitive(view: View) -> View:
-    """Wrap the view: people who have not confirmed recently are asked first and then led back."""
+    """Wrap the view: people who have not confirmed recently are asked first and then led back.
+
+    A form that they sent is kept by the question, and sent again with the answer.
+    """
 
     @wraps(view)
     def asking(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         # Visitors too: the view sends them to the login.
         if not request.user.is_authenticated or is_confirmed(request, timezone.now()):
             return view(request, *args, **kwargs)
-        return HttpResponseRedirect(confirm_url(request))
+        if request.method != "POST":
+            return HttpResponseRedirect(confirm_url(request))
+        return question_in_between(request) or view(request, *args, **kwargs)
 
     return asking
 
 
-def confirm_url(request: HttpRequest, then: str = "") -> str:
-    """Return the address of the confirmation page.
-
-    `then` is the page to continue with; by default the same address, which must not be a button's.
-    """
-    return f"{reverse('admin:confirm')}?{urlencode({'next': then or request.get_full_path()})}"
+def confirm_url(request: HttpRequest) -> str:
+    """Return the address of the confirmation page, which leads back to the page of this request."""
+    return f"{reverse('admin:confirm')}?{urlencode({'next': request.get_full_path()})}"
 
 
-def confirm_first(request: HttpRequest, form: type[Any], *names: str) -> type[Any]:
-    """Return the form class, or one that refuses these fields if the person has not confirmed recently."""
-    if is_confirmed(request, timezone.now()):
-        return form
-    link = format_html('<a href="{}">Confirm that it is you</a>', confirm_url(request))
+PROOF = "proof"
 
-    def refusing(name: str) -> Callable[[Any], None]:
-        def refuse(self: Any) -> None:
-            if self.cleaned_data[name]:
-                raise forms.ValidationError(format_html("{}, then enter it again.", link))
 
-        return refuse
+def confirm_first(form: type[Any], request: HttpRequest, *names: str) -> type[Any]:
+    """Return the form class with an input for the person's password, which a change of these fields needs unless they
+    have confirmed recently. It is asked in the form itself, because secrets that were typed cannot be kept anywhere
+    else."""
+    now = timezone.now()
+    until = confirmed_until(request) if is_confirmed(request, now) else now
 
-    def explain(self: Any, *args: Any, **kwargs: Any) -> None:
-        form.__init__(self, *args, **kwargs)
-        for name in names:
-            if name in self.fields:
-                self.fields[name].help_text = format_html("{} to change it.", link)
+    def clean_proof(self: Any) -> None:
+        typed = any(self.data.get(self.add_prefix(name)) or self.files.get(self.add_prefix(name)) for name in names)
+        if not typed or is_confirmed(request, timezone.now()):
+            return
+        if problem := proof_problem(request, self.cleaned_data[PROOF]):
+            raise forms.ValidationError(problem)
 
-    return type(form.__name__, (form,), {f"clean_{name}": refusing(name) for name in names} | {"__init__": explain})
+    box = forms.PasswordInput(
+        attrs={"autocomplete": "current-password", "data-asked-from": f"{until:%Y-%m-%dT%H:%M:%SZ}"}
+    )
+    field = forms.CharField(
+        required=False,
+        max_length=200,
+        widget=box,
+        label="Confirm that it is you: your password, or a code from your app if you have one",
+        help_text="A new secret needs it when you last proved who you are more than 15 minutes ago.",
+    )
+    return type(form.__name__, (form,), {PROOF: field, "clean_proof": clean_proof})
+
+
+def proof_label(request: HttpRequest) -> str:
+    return "your password, or a code from your app" if second_factor.app_of(request.user) else "your password"
+
+
+def proof_problem(request: HttpRequest, proof: str) -> str:
+    """Return why this is no proof; "" after it was accepted, which counts for the next minutes."""
+    if not proof:
+        return "Enter your password: a change of secrets needs it."
+    if _proves_identity(request, proof):
+        remember(request, timezone.now())
+        return ""
+    note("confirmation failed", request.user, request.user, timezone.now())
+    return "That is not right."
 
 
 class ConfirmForm(forms.Form):
@@ -103,19 +130,32 @@ class ConfirmForm(forms.Form):
     )
 
 
-@sensitive_post_parameters("proof")
+@sensitive_post_parameters(PROOF)
 def confirm_page(request: HttpRequest) -> HttpResponse:
     """Ask for the password, or for a code of the second factor."""
-    form = ConfirmForm(request.POST or None)
-    has_app = second_factor.app_of(request.user) is not None
-    form.fields["proof"].label = "Your password, or a code from your app" if has_app else "Your password"
-    if request.method == "POST" and form.is_valid():
-        if _proves_identity(request, form.cleaned_data["proof"]):
-            remember(request, timezone.now())
-            return HttpResponseRedirect(next_page(request))
-        note("confirmation failed", request.user, request.user, timezone.now())
-        form.add_error("proof", "That is not right.")
-    context = admin.site.each_context(request) | {"title": "Confirm that it is you", "form": form}
+    return ask_for_proof(request) or HttpResponseRedirect(next_page(request))
+
+
+#: parts of the names of inputs that a page must not repeat
+SECRETS = ("password", "secret", "code", PROOF, "csrf")
+
+
+def question_in_between(request: HttpRequest) -> HttpResponse | None:
+    """Return the question to a person who sent a form, with all that they sent except secrets; None once it was
+    answered."""
+    kept = [(k, v) for k, values in request.POST.lists() for v in values if not any(word in k for word in SECRETS)]
+    return ask_for_proof(request, kept)
+
+
+def ask_for_proof(request: HttpRequest, kept: list[tuple[str, str]] | None = None) -> HttpResponse | None:
+    """Return the page that asks; None once the person has confirmed."""
+    form = ConfirmForm(request.POST if PROOF in request.POST else None)
+    form.fields[PROOF].label = proof_label(request).capitalize()
+    if form.is_valid():
+        if not (problem := proof_problem(request, form.cleaned_data[PROOF])):
+            return None
+        form.add_error(PROOF, problem)
+    context = admin.site.each_context(request) | {"title": "Confirm that it is you", "form": form, "kept": kept}
     return TemplateResponse(request, "crier/security/confirm.html", context)
 
 

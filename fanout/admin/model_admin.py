@@ -26,7 +26,6 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from accounts import access
-from accounts.access import OPERATORS, VIEWERS
 from accounts.inputs import as_ids
 from accounts.models import Account, Owned
 from config.web import downloads
@@ -97,8 +96,8 @@ class TrailedAdmin(ModelAdmin):
     #: off where the code that saves notes the change itself
     notes_changes = True
 
-    # For viewers no, whatever their other groups allow. List actions ask without an object, so `OwnedAdmin` alone
-    # would not stop them.
+    # Never for viewers, even if another of their groups allows it. List actions ask without an object, so `OwnedAdmin`
+    # alone would not stop them.
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return super().has_add_permission(request) and acts(request)
@@ -168,6 +167,19 @@ class CrierAdmin(TrailedAdmin):
             raise BadRequest("Invalid selection.")
         title = capfirst(str(self.opts.verbose_name_plural))
         return super().changelist_view(request, {"title": title} | (extra_context or {}))
+
+
+class ReadOnlyAdmin(CrierAdmin):
+    """Rows that are only shown."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
 
 class OwnedForm(ModelForm):
@@ -268,7 +280,7 @@ def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
 
 def teams(user: Any) -> QuerySet[Group]:
     """Return the teams of a person; all of them for administrators. The groups of the two roles are not teams."""
-    rows = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")
+    rows = access.teams()
     return rows if user.is_superuser else rows.filter(user=user)
 
 

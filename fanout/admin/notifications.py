@@ -24,7 +24,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
 from accounts.inputs import as_ids
-from fanout.admin.model_admin import CrierAdmin, ModelForm
+from fanout.admin.model_admin import ModelForm, ReadOnlyAdmin
 from fanout.admin.run_status import Button, buttons_for
 from fanout.models import Notification, Run, Subscription
 from fanout.ops import passing_on
@@ -37,7 +37,7 @@ def mark_read(model_admin: NotificationAdmin, request: HttpRequest, queryset: Qu
 
 
 @admin.register(Notification)
-class NotificationAdmin(CrierAdmin):
+class NotificationAdmin(ReadOnlyAdmin):
     """Each person sees only their own notifications, including administrators."""
 
     list_display = ("what", "body", "at")
@@ -54,15 +54,6 @@ class NotificationAdmin(CrierAdmin):
 
     def has_view_permission(self, request: HttpRequest, obj: Notification | None = None) -> bool:
         return self.has_module_permission(request) and (obj is None or obj.user_id == request.user.pk)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         return super().changelist_view(request, {"title": "Notifications"} | (extra_context or {}))

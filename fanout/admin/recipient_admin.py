@@ -237,8 +237,8 @@ class RecipientAdmin(OwnedAdmin):
         context: dict[str, Any] = {}
         if recipient is not None and self.has_view_permission(request, recipient):
             context["conversation"] = conversation(recipient, request.user)
-            holding = suppressions.holding(timezone.now())
-            context["suppression"] = Suppression.objects.filter(holding, address=recipient.address).first()
+            in_force = suppressions.in_force(timezone.now())
+            context["suppression"] = Suppression.objects.filter(in_force, address=recipient.address).first()
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
 
     def get_urls(self) -> list[URLPattern]:

@@ -184,8 +184,8 @@ class Preview:
 
 def preview(listed: imports.RecipientList, user: Any) -> Preview:
     addresses = [entry.address for entry in listed.entries]
-    holding = Suppression.objects.filter(suppressions.holding(timezone.now()), address__in=addresses)
-    return Preview(listed, _present(user, addresses).count(), holding.count())
+    in_force = Suppression.objects.filter(suppressions.in_force(timezone.now()), address__in=addresses)
+    return Preview(listed, _present(user, addresses).count(), in_force.count())
 
 
 def _present(user: Any, addresses: list[str]) -> Any:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Count, Max, QuerySet, prefetch_related_objects
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.defaultfilters import pluralize
@@ -17,12 +17,13 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst, get_text_list
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
-from accounts.addresses import MAILBOX
+from accounts.addresses import MAILBOX, counted_as
 from accounts.channels.registry import channel
-from accounts.inputs import counted
+from accounts.inputs import as_ids, counted
 from accounts.models import Account
 from fanout.admin.list_actions import (
     ArchivedFilter,
@@ -44,6 +45,7 @@ from fanout.admin.reminder_form import (
     PartFormSet,
     ReminderForm,
     channel_facts,
+    list_file_text,
 )
 from fanout.admin.reminder_targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminder_templates import outlook, persons
@@ -53,13 +55,25 @@ from fanout.models import Run
 from fanout.runs import controls, corrections, firing, self_test
 from fanout.runs.freezing import frozen_part
 from fanout.templatetags.crier import relative, when
-from reminders import readiness, schedule, targets
-from reminders.models import Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders import imports, readiness, schedule, targets
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 from reminders.moments import moment
 from reminders.part_templates import Choice
 from reminders.readiness import missing, missing_in_words
 
 RECENTLY = timedelta(hours=24)
+#: recipients whose own fields are offered for insertion
+FIELDS_FROM = 1_000
+#: targets that the form names
+NAMED = 6
+
+
+#: posted by the button that fires at the next opening instead of now
+AT_OPENING = "opening"
+
+
+def fire_label(reminder: Reminder, now: datetime) -> str:
+    return "Fire when the window opens" if firing.when_closed(reminder, now) else "Fire now"
 
 
 def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.ControlResult:
@@ -112,6 +126,7 @@ def _recent_runs(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]
 
 
 TARGETS_CAP = 2_000
+TO_WHOM = "To whom"
 RESTORE = '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">Restore</button>'
 
 
@@ -153,13 +168,24 @@ class ReplyPartInline(PartInline):
         return 0
 
 
+class StateFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("on", "On"), ("off", "Off")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Reminder]) -> QuerySet[Reminder]:
+        return queryset.filter(enabled=self.value() == "on") if self.value() else queryset
+
+
 @admin.register(Reminder)
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
     inlines = (PartInline, ReplyPartInline)
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
-    list_filter = ("enabled", "schedule", ArchivedFilter)
+    list_filter = (StateFilter, "schedule", ArchivedFilter)
     search_fields = ("title",)
     sortable_by = ()
     actions = (
@@ -170,7 +196,7 @@ class ReminderAdmin(ButtonsAdmin):
     change_list_template = "admin/reminders/reminder/change_list.html"
     fieldsets = (
         ("Message", {"fields": ("title", "account", "further", "subject", "connect", "inmail")}),
-        ("To whom", {"fields": ("tag", "paste", "list_file", "chosen", "clear")}),
+        (TO_WHOM, {"fields": ("tag", "paste", "list_file", "chosen", "clear")}),
         (
             "When",
             {
@@ -272,12 +298,39 @@ class ReminderAdmin(ButtonsAdmin):
         asked = firing.question(reminder, count_in_words(reminder.target_n, TARGETS_CAP), reminder.last, timezone.now())
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate '
-            'formaction="{}" data-confirm="{}">Fire now</button>',
+            'formaction="{}" data-confirm="{}" name="when" value="{}">{}</button>',
             url,
             asked,
+            AT_OPENING if firing.when_closed(reminder, timezone.now()) else "now",
+            fire_label(reminder, timezone.now()),
         )
 
     # --- the form ---------------------------------------------------------------------------------------
+
+    readonly_fields = ("goes_to",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Show the present recipients above the ways to add others."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None:
+            return fieldsets
+        return [
+            (name, {**options, "fields": ("goes_to", *options["fields"])} if name == TO_WHOM else options)
+            for name, options in fieldsets
+        ]
+
+    @admin.display(description="Goes to")
+    def goes_to(self, reminder: Reminder) -> SafeString | str:
+        kinds = kinds_of(reminder)
+        if not kinds:
+            return "No one yet: choose recipients below."
+        named = list(reminder.targets.select_related("recipient").order_by("position")[:NAMED])
+        names = [str(target.recipient) for target in named]
+        if more := kinds.total() - len(names):
+            names.append(f"{more:,} more")
+        counts = get_text_list([counted_as(n, [kind]) for kind, n in kinds.most_common()], "and")
+        text = '<b>{}</b>: {}. <a href="{}">See them all</a>'
+        return format_html(text, counts, get_text_list(names, "and"), targets_url(reminder))
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Reminder | None:
         """Read the reminder once per page view, with its parts and files. A posted form reads its own."""
@@ -321,7 +374,7 @@ class ReminderAdmin(ButtonsAdmin):
         return zone | only | super().get_changeform_initial_data(request)
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
-        count, now = reminder.targets.count(), timezone.now()
+        count, now = kinds_of(reminder).total(), timezone.now()
         parts = [frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
         lacks = missing(len(parts), count, reminder.timed)
@@ -335,6 +388,8 @@ class ReminderAdmin(ButtonsAdmin):
             "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.all()],
             "runs": runs,
             "lacks": missing_in_words(lacks),
+            "fire_label": fire_label(reminder, now),
+            "fire_when": AT_OPENING if firing.when_closed(reminder, now) else "now",
             "can_fire": bool(parts and count and not reminder.archived),
             "question": firing.question(reminder, count_in_words(count), runs[0] if runs else None, now),
             "test_address": self_test.last_address(request.user, reminder.account) or _own_address(request, reminder),
@@ -347,7 +402,7 @@ class ReminderAdmin(ButtonsAdmin):
         return self_test.status_of_test(run, timezone.now(), explain) if run is not None else None
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
-        obj.plan_next(timezone.now())
+        obj.next_fire_at = obj.firing_after(timezone.now())
         if obj.enabled:
             obj.forgive()
         super().save_model(request, obj, form, change)
@@ -365,7 +420,7 @@ class ReminderAdmin(ButtonsAdmin):
             messages.info(request, f"{added} target{pluralize(added)} added.")
         for tag in tags:
             self._tell_left_out(request, reminder, tag)
-        if warning := readiness.not_heard(reminder):
+        if warning := readiness.replies_not_received(reminder):
             messages.warning(request, warning)
 
     def _tell_left_out(self, request: HttpRequest, reminder: Reminder, tag: str) -> None:
@@ -382,7 +437,9 @@ class ReminderAdmin(ButtonsAdmin):
     def _stay(self, request: HttpRequest, reminder: Reminder) -> HttpResponse | None:
         """Return to the reminder's page after keeping a draft or switching it on."""
         if KEEP_AS_DRAFT in request.POST:
-            messages.success(request, f"“{reminder}” is kept as a draft: it does not fire by itself.")
+            lacks = missing(reminder.messages.count(), reminder.targets.count(), reminder.timed)
+            state = "is kept as a draft" if lacks else "is off"
+            messages.success(request, f"“{reminder}” {state}: it does not fire by itself.")
         elif SWITCH_ON in request.POST:
             messages.success(request, f"“{reminder}” is on.")
         else:
@@ -395,6 +452,7 @@ class ReminderAdmin(ButtonsAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("forecast/", wrap(require_POST(self.forecast_view)), name="reminders_reminder_forecast"),
+            path("list/", wrap(require_POST(self.list_view)), name="reminders_reminder_list"),
             path("<int:pk>/fire/", wrap(require_POST(self.fire_view)), name="reminders_reminder_fire"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="reminders_reminder_test"),
             path("<int:pk>/archive/", wrap(require_POST(self.archive_view)), name="reminders_reminder_archive"),
@@ -422,18 +480,39 @@ class ReminderAdmin(ButtonsAdmin):
             raise PermissionDenied
         now, chosen = timezone.now(), Chosen.posted(request, PREVIEWED)
         heads = chosen.heads(now)
-        people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
+        people: dict[str, Any] = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         people["partial"] = chosen.partial
+        people["fields"] = chosen.audience.fields(FIELDS_FROM)
         words = DraftTexts.posted(request, lambda: chosen.audience).preview()
         draft = Draft.posted(request, chosen, heads.kinds, now)
         by_template = outlook(request, chosen, persons(heads.kinds), draft.starts(now), now)
-        return JsonResponse(draft.forecast(now) | people | words | by_template)
+        forecast = draft.forecast(now)
+        lines = people["lines"]["problems"]
+        wrong = [forecast["problem"], forecast["passed"], words["wording"], *map(capfirst, lines)]
+        return JsonResponse(forecast | people | words | by_template | {"wrong": [one for one in wrong if one]})
+
+    def list_view(self, request: HttpRequest) -> JsonResponse:
+        """Return the list in an uploaded file as text, for the box in which every line can be seen and changed."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        try:
+            text = list_file_text(request.FILES["list_file"]) if "list_file" in request.FILES else ""
+        except ValidationError as problem:
+            return JsonResponse({"problem": " ".join(problem.messages)})
+        return JsonResponse({"text": text.strip(), "header": imports.has_header(text)})
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
         if not confirmed(request):
             return ask_once(self, request, self._about_firing(reminder), self._url(reminder))
-        answer = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
+        now, when = timezone.now(), request.POST.get("when", "")
+        at = reminder.window.next_opening(now) if when == AT_OPENING else None
+        # The run after which the person wants another one, from the question below.
+        after = next(iter(as_ids([request.POST.get("after", "")])), None)
+        answer = attempt(lambda reminder: controls.fire(reminder, request.user, now, at, after=after), reminder)
+        if answer.asks and answer.run is not None:
+            question = Question("Fire again", [answer.text], "Fire again")
+            return ask_once(self, request, question, self._url(reminder), after=str(answer.run.pk), when=when)
         return self._after(request, answer, reminder)
 
     def _url(self, reminder: Reminder) -> str:
@@ -442,7 +521,8 @@ class ReminderAdmin(ButtonsAdmin):
     def _about_firing(self, reminder: Reminder) -> Question:
         last, count = firing.last_runs([reminder.pk]).get(reminder.pk), reminder.targets.count()
         asked = firing.question(reminder, count_in_words(count), last, timezone.now())
-        return Question("Fire now", [asked], "Fire now")
+        label = fire_label(reminder, timezone.now())
+        return Question(label, [asked], label)
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder, address = self.own_reminder(request, pk), request.POST.get("address", "")
@@ -469,7 +549,7 @@ class ReminderAdmin(ButtonsAdmin):
             return self._after(request, controls.ControlResult(False, problem), reminder)
         copy = readiness.duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
-        messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
+        messages.success(request, "Copied. The copy is off: check it, then switch it on.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
 
     def _after(self, request: HttpRequest, answer: controls.ControlResult, reminder: Reminder) -> HttpResponse:
@@ -483,6 +563,14 @@ class ReminderAdmin(ButtonsAdmin):
 def _own_address(request: HttpRequest, reminder: Reminder) -> str:
     mail = channel(reminder.account.channel).reaches(MAILBOX)
     return getattr(request.user, "email", "") if mail else ""
+
+
+def kinds_of(reminder: Any) -> Counter[str]:
+    """Count the reminder's recipients by kind of address, once per object: head and form show them."""
+    if not hasattr(reminder, "kinds_n"):
+        reminder.kinds_n = targets.count_kinds(Recipient.objects.filter(reminders=reminder))
+    kinds: Counter[str] = reminder.kinds_n
+    return kinds
 
 
 def targets_url(reminder: Reminder) -> str:

@@ -21,7 +21,7 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
-from fanout.lanes.chats import heard_among, known_addresses, new_among
+from fanout.lanes.chats import known_addresses, new_among, wrote_since
 from fanout.models import KnownChat
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at
@@ -52,16 +52,19 @@ class Draft:
     count_new: CountNew
     action: str = ""
     subject: str = ""
+    #: a sentence about a date and time that cannot be used; empty if there is none
+    time_problem: str = ""
 
     @classmethod
     def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
         form = request.POST
         zone = form.get("timezone", "")
+        fire_at, time_problem = _parse_moment(form.get("fire_at", ""), zone, now)
         return cls(
             chosen.accounts,
             zone,
             form.get("schedule", "once"),
-            _parse_moment(form.get("fire_at", ""), zone, now),
+            fire_at,
             form.get("cron", "").strip(),
             _parse_hours(form.get("delivery_window_start_hour", ""), form.get("delivery_window_end_hour", "")),
             len(written_parts(form)),
@@ -69,6 +72,7 @@ class Draft:
             lambda account: chosen.new_chats(account, now),
             Action.CONNECTION_REQUEST if form.get("connect") else Action.INMAIL if form.get("inmail") else "",
             form.get("subject", ""),
+            "" if form.get("schedule") == schedule.CRON else time_problem,
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -84,9 +88,10 @@ class Draft:
             "fits": True,
             "lanes": [],
             "problem": self.problem(),
+            "passed": self.time_problem,
         }
         if answer["problem"]:
-            return answer
+            return answer | {"review": self._review([], now)}
         when = (self.schedule, self.fire_at, self.cron, self.timezone)
         firings = schedule.upcoming(*when, now, FIRINGS) if self.timed else []
         answer["review"] = self._review(firings, now)
@@ -139,7 +144,8 @@ class Draft:
         """Return the whole reminder in a sentence."""
         through = f" through {get_text_list([str(account) for account in self.senders], 'and')}" if self.senders else ""
         once = f", {moment(firings[0], self.timezone, now)}" if firings else ""
-        when = f", {schedule.describe(self.cron)} ({self.timezone})" if self.schedule == schedule.CRON else once
+        repeats = self.schedule == schedule.CRON and self.cron and not self.problem()
+        when = f", {schedule.describe(self.cron)} ({self.timezone})" if repeats else once
         messages = f"{self.parts} message{pluralize(self.parts)} each"
         return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}."
 
@@ -158,11 +164,11 @@ class Draft:
 
     def _fitting(self, at: datetime, now: datetime) -> dict[str, Any]:
         if not self.senders:
-            return {"forecast": "Choose an account to see when it will be done."}
+            return {"forecast": "Choose an account to see when it will be done.", "fits": None}
         if not self.kinds.total():
-            return {"forecast": "No recipients yet."}
+            return {"forecast": "No recipients yet.", "fits": None}
         if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
-            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
+            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast.", "fits": None}
         lanes = draft_lanes(
             self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new, self.action
         )
@@ -211,11 +217,27 @@ def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, pr
     return has_file or any(form.get(f"{prefix}-{name}", "").strip() for name in names)
 
 
-def _parse_moment(text: str, zone: str, now: datetime) -> datetime | None:
+def _parse_moment(text: str, zone: str, now: datetime) -> tuple[datetime | None, str]:
+    """Return the moment that was typed, and what is wrong with it in a sentence."""
     try:
-        return schedule.from_wall_clock(datetime.fromisoformat(text), zone, now)
-    except (ValueError, OSError):
-        return None
+        clock = datetime.fromisoformat(text)
+    except ValueError:
+        return None, ""
+    if not valid_timezone(zone):
+        return None, ""
+    try:
+        at = schedule.from_wall_clock(clock, zone, now)
+    except ValueError as problem:
+        return None, str(problem)
+    except OSError:
+        return None, ""
+    return at, passed_problem(at, now)
+
+
+def passed_problem(at: datetime, now: datetime) -> str:
+    """Return what to do about a time in the past; nothing if it is ahead."""
+    passed = schedule.passed_error(at, now)
+    return f"{passed} Choose a later one, or use “Fire now”." if passed else ""
 
 
 def _parse_hours(start: str, end: str) -> tuple[int, int] | None:
@@ -229,8 +251,6 @@ def _parse_hours(start: str, end: str) -> tuple[int, int] | None:
 PROBLEMS_SHOWN = 5
 #: lines of a list that are read while the form is being written, after every few letters
 PREVIEWED = 5_000
-#: unusable lines after which a list is refused without reading the rest
-MOST_PROBLEMS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +297,8 @@ class Chosen:
     def posted(cls, request: HttpRequest, most: int = MOST_ROWS) -> Chosen:
         """Read the posted form, with at most `most` lines of the list and of the people found by search."""
         form, user = request.POST, request.user
-        accounts, tags = posted_senders(form, user), split_tags(form.get("tag", ""))
-        pasted, found = read_list(request, "paste", most), read_list(request, "chosen", most)
+        accounts, tags = posted_senders(form, user), imports.split_tags(form.get("tag", ""))
+        pasted, found = (imports.read_posted(request, name, most) for name in ("paste", "chosen"))
         partial = _partial(len(tags), pasted.unread + found.unread, most)
         tags = tags[: imports.MOST_TAGS]
         listed = _people(user, [*pasted.entries, *found.entries])
@@ -299,10 +319,10 @@ class Chosen:
             .values_list("kind")
             .annotate(heads=Count("pk"), silent=Count("pk", filter=silent), held=Count("pk", filter=~silent & Q(held)))
         )
-        heard = [person for person in self.listed if person.status not in Recipient.GETS_NOTHING]
-        suppressed = _suppressed(heard, now)
-        kinds = Counter(person.kind for person in heard if person.address not in suppressed)
-        counts = Heads(kinds, len(self.listed) - len(heard), len(suppressed))
+        active = [person for person in self.listed if person.status not in Recipient.GETS_NOTHING]
+        suppressed = _suppressed(active, now)
+        kinds = Counter(person.kind for person in active if person.address not in suppressed)
+        counts = Heads(kinds, len(self.listed) - len(active), len(suppressed))
         for kind, heads, of_silent, of_held in rows:
             kinds[kind] += heads - of_silent - of_held
             counts = replace(counts, silent=counts.silent + of_silent, suppressed=counts.suppressed + of_held)
@@ -317,13 +337,13 @@ class Chosen:
         added = {person.address for person in persons} - _suppressed(persons, now)
         return new_among(stored, account) + len(added - known_addresses(account, added))
 
-    def heard_since(self, account: int, since: datetime, now: datetime) -> int:
+    def wrote_since(self, account: int, since: datetime, now: datetime) -> int:
         """Return how many of the recipients are people who have written to the account since then."""
         silent = Q(status__in=Recipient.GETS_NOTHING)
         stored = self.stored.filter(~silent, ~suppressions.is_suppressed(now), kind__in=NEW_CHAT_KINDS)
         listed = {p.address for p in self.listed if p.kind in NEW_CHAT_KINDS and p.status not in Recipient.GETS_NOTHING}
         chats = KnownChat.objects.filter(account=account, heard_at__gt=since, address__in=listed)
-        return heard_among(stored, account, since) + chats.count()
+        return wrote_since(stored, account, since) + chats.count()
 
     def tag_counts(self) -> dict[str, int]:
         """Return how many recipients with each tag these accounts reach."""
@@ -337,25 +357,12 @@ class Chosen:
         return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
 
 
-def read_list(request: HttpRequest, name: str, most: int = MOST_ROWS) -> imports.RecipientList:
-    """Return the list in this field of the posted form, read once per request: 50,000 lines take two seconds."""
-    lists: dict[tuple[str, int], imports.RecipientList] = request.__dict__.setdefault("_crier_lists", {})
-    if (name, most) not in lists:
-        text = "\n".join(request.POST.getlist(name)).strip()
-        lists[name, most] = imports.read(text, most=most, most_problems=MOST_PROBLEMS)
-    return lists[name, most]
-
-
 def _partial(tags: int, unread: int, most: int) -> str:
     """Return in words what is not counted because there is too much of it."""
     words = [f"Only the first {imports.MOST_TAGS} tags are counted."] if tags > imports.MOST_TAGS else []
     if unread:
         words.append(f"Only the first {most:,} lines are counted: {unread:,} more are read when it is saved.")
     return " ".join(words)
-
-
-def split_tags(text: str) -> list[str]:
-    return list(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
 
 
 def posted_senders(form: QueryDict, user: Any) -> list[Account]:
@@ -403,7 +410,7 @@ def _suppressed(people: Sequence[Listed], now: datetime) -> set[str]:
     if not people:
         return set()
     listed = among("address", [person.address for person in people], TextField())
-    rows = Suppression.objects.filter(listed, suppressions.holding(now))
+    rows = Suppression.objects.filter(listed, suppressions.in_force(now))
     return set(rows.values_list("address", flat=True))
 
 

@@ -22,18 +22,10 @@ from accounts.channels.registry import channels
 from accounts.inputs import valid_timezone
 from accounts.models import Account
 from fanout.admin.model_admin import BaseInlineFormSet, ModelForm, OwnedForm
-from fanout.admin.reminder_draft import (
-    MOST_PROBLEMS,
-    PROBLEMS_SHOWN,
-    Chosen,
-    DraftTexts,
-    read_list,
-    split_tags,
-    written_parts,
-)
+from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, passed_problem, written_parts
 from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
-from reminders.excel import MB, MOST_ROWS
+from reminders.excel import MB, MOST_ROWS, UnusableFile
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.part_templates import Choice
 from reminders.readiness import (
@@ -140,13 +132,13 @@ class ReminderForm(OwnedForm):
         required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
         help_text="One per line: a phone number, a group id or a mail address, optionally with a name. "
-        "Or CSV with a header: further columns become the recipient's own fields.",
+        "Or CSV with a header such as name,phone,city: further columns become the recipient's own fields.",
     )
     list_file = forms.FileField(
         label="The list as a file",
         required=False,
-        widget=forms.FileInput(attrs={"accept": ".csv,.txt,text/plain,text/csv", "data-most": tables.MOST_BYTES}),
-        help_text=f"Text or CSV, up to {MOST_ROWS:,} lines and {LIST_MB} MB.",
+        widget=forms.FileInput(attrs={"accept": ".csv,.txt,.xlsx,text/plain,text/csv"}),
+        help_text=f"Excel (.xlsx), CSV or text, up to {MOST_ROWS:,} lines and {LIST_MB} MB.",
     )
     clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
@@ -258,39 +250,30 @@ class ReminderForm(OwnedForm):
         except ValueError as problem:
             self.add_error("fire_at", str(problem))
             return
-        passed = schedule.passed_error(cleaned["fire_at"], now)
+        passed = passed_problem(cleaned["fire_at"], now)
         if passed and "fire_at" in self.changed_data:
-            self.add_error("fire_at", f"{passed} Choose a later one, or use “Fire now”.")
+            self.add_error("fire_at", passed)
 
     def clean_tag(self) -> list[str]:
-        tags = split_tags(self.cleaned_data["tag"])
+        tags = imports.split_tags(self.cleaned_data["tag"])
         if len(tags) > imports.MOST_TAGS:
             raise forms.ValidationError(f"Name at most {imports.MOST_TAGS} tags.")
         return tags
 
     def clean_paste(self) -> list[imports.Entry]:
         _require_short(self.cleaned_data["paste"])
-        return _usable(read_list(self.request, "paste"))
+        return _usable(imports.read_posted(self.request, "paste"))
 
     def clean_chosen(self) -> list[imports.Entry]:
         _require_short("\n".join(self.cleaned_data["chosen"]))
-        return _usable(read_list(self.request, "chosen"))
+        return _usable(imports.read_posted(self.request, "chosen"))
 
     def clean_list_file(self) -> list[imports.Entry]:
         file = self.cleaned_data["list_file"]
         if not file:
             return []
-        if file.size > tables.MOST_BYTES:
-            raise forms.ValidationError(f"The file is larger than {LIST_MB} MB: {IN_SEVERAL_FILES}")
-        try:
-            text = file.read().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise forms.ValidationError(
-                f"{file.name} is not a text file: save the list as CSV (UTF-8), or import it under Recipients."
-            ) from None
-        _require_short(text)
-        self.list_text = text
-        return _usable(imports.read(text, most_problems=MOST_PROBLEMS))
+        self.list_text = text = list_file_text(file)
+        return _usable(imports.read(text, most_problems=imports.MOST_PROBLEMS))
 
     #: text of the chosen file, if it can be read
     list_text = ""
@@ -390,6 +373,18 @@ def with_values(data: Any, values: dict[str, str]) -> Any:
     for name, value in values.items():
         copy[name] = value
     return copy
+
+
+def list_file_text(file: Any) -> str:
+    """Return the list in an uploaded file as text. Raises ValidationError."""
+    if file.size > tables.MOST_BYTES:
+        raise forms.ValidationError(f"The file is larger than {LIST_MB} MB: {IN_SEVERAL_FILES}")
+    try:
+        text = imports.file_text(file.read())
+    except UnusableFile as problem:
+        raise forms.ValidationError(f"{file.name}: {problem}") from None
+    _require_short(text)
+    return text
 
 
 def _too_long(text: str) -> bool:

@@ -14,7 +14,7 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin.reminder_draft import MOST_VALUES, Chosen, posted_parts, template_values
-from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, who_is_outside
+from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, who_gets_nothing, who_is_outside
 from reminders.placeholders import ALWAYS, values_of
 
 NO_TEMPLATE = ("", "none: only people who wrote within 24 hours get it")
@@ -84,33 +84,42 @@ def outlook(request: HttpRequest, chosen: Chosen, people: int, at: datetime, now
     """
     choice = Choice(chosen.accounts)
     if not choice.needed:
-        return {"templates": None}
+        return {"templates": None, "unreached": ""}
     person = next(iter(chosen.audience.some()), None)
     values = values_of(person, [*ALWAYS, *person.fields]) if person is not None else {}
     fates = [choice.fate(part, values) for part in _written(request.POST)]
+    stops = any(fate["problem"] for fate in fates)
+    outside, exact = _outside(chosen, choice.accounts, people, at, now), len(choice.accounts) == 1
     return {
         "templates": {
             "choices": [_described(template) for template in choice.usable()],
+            "none": choice.without() or NO_TEMPLATE[1],
             "note": choice.note(),
-            "who": _who(chosen, choice.accounts, people, at, now),
-            "stops": any(fate["problem"] for fate in fates),
+            "who": who_is_outside(outside, people, exact) if people else "",
+            "stops": stops,
             "parts": fates,
-        }
+        },
+        "unreached": who_gets_nothing(outside, people, exact) if stops and outside else "",
     }
 
 
 def _described(template: Any) -> dict[str, Any]:
-    slots = [{"key": slot.key, "label": str(slot), "example": slot.example} for slot in template.slots()]
-    return {"key": key_of(template), "label": str(template), "file": template.file, "slots": slots}
+    variables = [
+        {"key": variable.key, "label": str(variable), "example": variable.example} for variable in template.variables()
+    ]
+    return {"key": key_of(template), "label": str(template), "file": template.file, "variables": variables}
 
 
-def _who(chosen: Chosen, accounts: Sequence[Account], people: int, at: datetime, now: datetime) -> str:
-    """Return how many people are concerned, in words."""
+def _outside(chosen: Chosen, accounts: Sequence[Account], people: int, at: datetime, now: datetime) -> int:
+    """Return how many people will not have written for a day when it goes out."""
     if not people:
-        return ""
-    longest = max(channel(account.channel).free_for for account in accounts)  # type: ignore[type-var]
-    heard = [chosen.heard_since(account.pk, at - longest, now) for account in accounts]  # type: ignore[operator]
-    return who_is_outside(people - min(heard), people, exact=len(accounts) == 1)
+        return 0
+    wrote = [
+        chosen.wrote_since(account.pk, since, now)
+        for account in accounts
+        if (since := channel(account.channel).free_since(at)) is not None
+    ]
+    return people - min(wrote, default=0)
 
 
 def _written(form: Mapping[str, str]) -> list[WrittenPart]:

@@ -174,7 +174,8 @@ class RunAdmin(ButtonsAdmin):
 
     def seen_run(self, request: HttpRequest, pk: Any) -> Run:
         """Return the run, or 404 if the person may not see it, which does not reveal that it exists."""
-        rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner", "answers"))
+        runs = Run.objects.select_related("account", "reminder", "owner", "answers", "offload__account")
+        rows = access.visible(request.user, runs)
         run = rows.filter(pk__in=as_ids([str(pk)])).first()
         if run is None:
             raise Http404
@@ -194,12 +195,7 @@ class RunAdmin(ButtonsAdmin):
         run = self.seen_run(request, object_id)
         if request.method == "POST":  # a run is never edited, only acted on
             raise PermissionDenied
-        context = self._page(request, run) | {
-            "title": run.title,
-            "others": self._others(request, run),
-            "senders": sender_links(run, read_sender_accounts([run])),
-        }
-        return TemplateResponse(request, "admin/fanout/run/page.html", context)
+        return TemplateResponse(request, "admin/fanout/run/page.html", self._page(request, run) | {"title": run.title})
 
     def _others(self, request: HttpRequest, run: Run) -> list[Run]:
         runs = access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id, answers=None))
@@ -214,7 +210,11 @@ class RunAdmin(ButtonsAdmin):
         return (
             self.admin_site.each_context(request)
             | live_part(run, request.user, timezone.now(), acting)
-            | {"opts": self.opts}
+            | {
+                "opts": self.opts,
+                "others": self._others(request, run),
+                "senders": sender_links(run, read_sender_accounts([run])),
+            }
         )
 
     def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:

@@ -214,7 +214,7 @@ ASKED_FIRST = ("resume", "cancel")
 
 
 def run_actions() -> list[Any]:
-    """Return the list actions; resume and cancel ask first."""
+    """Return the list actions; cancel asks first."""
     at_opening = Button(
         "resume_at_opening",
         "Resume at the next opening of their windows",
@@ -223,15 +223,7 @@ def run_actions() -> list[Any]:
         controls.resume_at_opening,
     )
     return [
-        asking_action(
-            "resume",
-            "Resume the selected runs",
-            "Resumed",
-            about_resuming,
-            controls.resume_when_open,
-            more=expected_end,
-            order=LANE_ORDER,
-        ),
+        resume_selected,
         plain_action(at_opening),
         *(plain_action(button) for button in BUTTONS if button.bulk and button.name not in ASKED_FIRST),
         asking_action("cancel", "Cancel the selected runs", "Canceled", about_canceling, controls.cancel),
@@ -257,27 +249,29 @@ def plain_action(button: Button) -> Any:
 # --- resume -----------------------------------------------------------------------------------------------
 
 
-def about_resuming(runs: Sequence[Run], now: datetime) -> Question:
-    paused = [run for run in runs if run.status == Run.Status.PAUSED]
-    at_once = [run for run in paused if run.window.is_open(now)]
-    later = [run for run in paused if not run.window.is_open(now)]
-    sentences = [
-        _goes_on("Now", at_once) if at_once else "",
-        _goes_on("When its window opens" if len(later) == 1 else "When their windows open", later) if later else "",
-        _left_alone(len(runs) - len(paused), "not paused"),
-    ]
-    rows = [(run.title, _goes_on_when(run, now)) for run in [*at_once, *later]]
-    title = f"Resume {counted(len(paused), 'run')}?"
-    return Question(title, [text for text in sentences if text], title.rstrip("?") if paused else "", rows)
+@admin.action(description="Resume the selected runs", permissions=["change"])
+def resume_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Run]) -> None:
+    """Resume at once, without a question: a resumed run can be paused again."""
+    now, runs = timezone.now(), queryset.order_by(*LANE_ORDER)
+    do_each(
+        request,
+        runs,
+        lambda run: controls.resume_when_open(run, request.user, now),
+        "Resumed",
+        more=lambda answers: f"{_planned(answers)} {expected_end(answers, now)}".strip(),
+    )
 
 
-def _goes_on(when: str, runs: Sequence[Run]) -> str:
-    return f"{when}: {counted(len(runs), 'run')} with {sum(run.pending for run in runs):,} still to send."
+resume_selected.__name__ = "resume"
 
 
-def _goes_on_when(run: Run, now: datetime) -> str:
-    when = "now" if run.window.is_open(now) else moment(run.window.next_opening(now), run.timezone, now)
-    return f"{run.pending:,} still to send via {run.account}, {when}"
+def _planned(answers: Sequence[ControlResult]) -> str:
+    """Return how many go on only when their window opens, in a sentence."""
+    changed = [answer.run.pk for answer in answers if answer.ok and answer.run]
+    later = Run.objects.filter(pk__in=changed, status=Run.Status.PAUSED, resume_at__isnull=False).count()
+    return (
+        f"{counted(later, 'run')} {'goes' if later == 1 else 'go'} on when the delivery window opens." if later else ""
+    )
 
 
 def _left_alone(n: int, why: str) -> str:

@@ -126,7 +126,7 @@ def error_groups(run: Run) -> list[dict[str, Any]]:
 def _group(row: dict[str, Any]) -> dict[str, Any]:
     if row["status"] == RunTarget.Status.FAILED:
         return row | {"kind": row["cause"], "words": texts.error(row["cause"])}
-    return row | {"words": row["cause"] or "no reason recorded", "sample": ""}
+    return row | {"words": texts.left_out(row["cause"]), "sample": ""}
 
 
 def unconfirmed(run: Run) -> list[RunTarget]:

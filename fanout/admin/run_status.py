@@ -45,7 +45,7 @@ def my_zone() -> str:
 def status_with_reason(run: Run, stands: RunProgress) -> SafeString:
     """Return the badge with the reason beside it."""
     run.__dict__["going"] = stands
-    reason = run.get_pause_reason_display() or why.reason(run, stands.behind).removeprefix("waiting ")
+    reason = run.get_pause_reason_display() or why.short_why(run, stands.behind).removeprefix("waiting ")
     label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
     if run.status != Run.Status.PAUSED or run.resume_at is None:
         return label

@@ -49,7 +49,7 @@ class SuppressionForm(ModelForm):
 
     def _replace_expired(self, address: str) -> None:
         """Reuse the row of an expired suppression of this address."""
-        expired = Suppression.objects.filter(address=address).exclude(suppressions.holding(timezone.now())).first()
+        expired = Suppression.objects.filter(address=address).exclude(suppressions.in_force(timezone.now())).first()
         if self.instance.pk is None and expired is not None:
             self.instance.pk, self.instance.created_at = expired.pk, timezone.now()
             self.instance._state.adding = False
@@ -98,8 +98,8 @@ class HoldingFilter(admin.SimpleListFilter):
         return [("yes", "In force"), ("no", "Expired")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> QuerySet[Suppression]:
-        holding = suppressions.holding(timezone.now())
-        return {"yes": queryset.filter(holding), "no": queryset.exclude(holding)}.get(self.value() or "", queryset)
+        in_force = suppressions.in_force(timezone.now())
+        return {"yes": queryset.filter(in_force), "no": queryset.exclude(in_force)}.get(self.value() or "", queryset)
 
 
 @admin.register(Suppression)

@@ -2,12 +2,15 @@
 
 from django.contrib import admin
 from django.urls import path
+from django.views.decorators.http import require_GET
 
 from fanout.admin.login import OwnPassword, confirm_page, enter_code, my_second_factor
 from fanout.admin.media_files import media_file
 from fanout.admin.notifications import bell_buttons, bell_history, bell_read, my_notifications
 from fanout.admin.stream import live
 from fanout.admin.timezones import my_timezone
+from fanout.admin.users import Invitation
+from fanout.admin.widgets import components
 
 wrap = admin.site.admin_view
 
@@ -24,5 +27,8 @@ urlpatterns = [
     path("confirm/", wrap(confirm_page), name="confirm"),
     # Before Django's own page of that address.
     path("password_change/", wrap(OwnPassword.as_view()), name="password_change"),
+    # For people who are not logged in.
+    path("invitation/<uidb64>/<token>/", Invitation.as_view(), name="invitation"),
     path("media/<int:pk>/", wrap(media_file), name="media_file"),
+    path("components/", wrap(require_GET(components)), name="components"),
 ]

@@ -1,4 +1,4 @@
-"""Badges, capped numbers and charts. Pure: they read nothing from the database."""
+"""Badges, capped numbers and charts, and a page that shows the pieces of all pages. Nothing reads the database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
+from django.contrib import admin
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
@@ -178,12 +182,12 @@ class Axis:
 
     def x(self, at: datetime) -> float:
         """Return the position; a time in a gap is drawn at the end of the period before it."""
-        place = 0.0
+        position = 0.0
         for number, (begin, end) in enumerate(self.periods):
             if at < end or number == len(self.periods) - 1 or at < self.periods[number + 1][0]:
                 inside = (min(max(at, begin), end) - begin).total_seconds()
-                return round(place + inside * self.per_second, 2)
-            place += (end - begin).total_seconds() * self.per_second + self.gap
+                return round(position + inside * self.per_second, 2)
+            position += (end - begin).total_seconds() * self.per_second + self.gap
         return 100.0
 
     def width(self, step: timedelta) -> float:
@@ -271,3 +275,25 @@ def nice(most: int) -> int:
         return max(most, 1)
     power = 10 ** (len(str(most)) - 1)
     return next((math.ceil(step * power) for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= most), most)
+
+
+# --- a page for developers ---------------------------------------------------------------------------------
+
+
+def components(request: HttpRequest) -> HttpResponse:
+    """Show every piece that pages are built from, with its template or class."""
+    if not (settings.DEBUG or getattr(request.user, "is_superuser", False)):
+        raise Http404
+    context = {
+        "title": "Components",
+        "tones": ("good", "info", "busy", "warn", "part", "bad", "mute"),
+        "pills": [
+            {"label": "All", "url": "?", "tone": "mute", "chosen": True, "count": ""},
+            {"label": "Paused", "url": "?", "tone": "warn", "chosen": False, "count": "2"},
+        ],
+        "filter_choices": [
+            {"selected": number == 1, "query_string": "?", "display": word}
+            for number, word in enumerate(("All", "Active", "Archived"))
+        ],
+    }
+    return TemplateResponse(request, "crier/components.html", admin.site.each_context(request) | context)

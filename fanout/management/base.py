@@ -30,8 +30,9 @@ from accounts.inputs import as_id
 from accounts.models import Account
 from config.problems import first_line, sentence
 from fanout.models import Run, RunTarget
+from fanout.models.trail import at_the_shell
 from fanout.runs import controls
-from fanout.runs.why import reason, why_run
+from fanout.runs.why import short_why, why_run
 from reminders.models import Reminder
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
@@ -56,6 +57,15 @@ class NotDone(CommandError):
 
 class PlainCommand(BaseCommand):
     """A command whose failures are a sentence on stderr and an exit code."""
+
+    #: one line that works, shown by --help
+    example: ClassVar[str] = ""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        if self.example:
+            kwargs.setdefault("epilog", f"example:\n  manage.py {self.example}")
+        return super().create_parser(prog_name, subcommand, **kwargs)
 
     # Django sets it when the command line calls, and not when call_command() does.
     _called_from_command_line: bool
@@ -99,15 +109,6 @@ class PlainCommand(BaseCommand):
 class CrierCommand(PlainCommand):
     """A command for people and for scripts, which get one JSON object."""
 
-    #: one line that works, shown by --help
-    example: ClassVar[str] = ""
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        if self.example:
-            kwargs.setdefault("epilog", f"example:\n  manage.py {self.example}")
-        return super().create_parser(prog_name, subcommand, **kwargs)
-
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
         self.arguments(parser)
@@ -117,7 +118,11 @@ class CrierCommand(PlainCommand):
 
     def execute(self, *args: Any, **options: Any) -> Any:
         self.as_json: bool = options.get("json", False)
-        return super().execute(*args, **options)
+        token = at_the_shell.set(True)
+        try:
+            return super().execute(*args, **options)
+        finally:
+            at_the_shell.reset(token)
 
     def complain(self, problem: CommandError) -> None:
         if self.as_json:
@@ -374,7 +379,7 @@ def show_step(run: Run, progress: Progress) -> bool:
 def held_up(run: Run) -> str:
     """Return why nothing moves: the line of `manage.py why`, with the provider's last answer."""
     why = why_run(run, timezone.now()).text
-    cause = reason(run) or _last_error(run)
+    cause = short_why(run) or _last_error(run)
     return f"{why} ({cause})" if cause and cause not in why else why
 
 

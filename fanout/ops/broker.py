@@ -73,9 +73,11 @@ def refuse_strange(task: dict[str, Any], **kwargs: Any) -> None:
 #: a new task is added here, or it is refused
 ALLOWED = frozenset(
     {
+        "fanout.ops.tasks.carry_on",
         "fanout.ops.tasks.drive",
         "fanout.ops.tasks.hygiene",
-        "fanout.ops.tasks.hear",
+        "fanout.ops.tasks.process_inbound",
+        "fanout.ops.tasks.hear",  # queued by version 0.9
         "fanout.ops.tasks.minute",
         "fanout.ops.tasks.notifications",
         "fanout.ops.tasks.prepare_runs",

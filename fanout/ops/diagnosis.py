@@ -28,18 +28,18 @@ from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
 from config.web import FURTHER_CONNECTIONS
-from fanout.database import conninfo
+from fanout.database import conninfo, execute
 from fanout.engine import commit
 from fanout.engine.commit import recording
 from fanout.engine.connection import AsyncLink, ProxyRefused
 from fanout.engine.holding import as_sent
-from fanout.inbound import worker as inbound_hearing
+from fanout.inbound import worker as inbound_worker
 from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.events import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS
-from fanout.runs import texts
+from fanout.runs import recovery, texts
 from fanout.runs.why import overdue_results
 from reminders.models import Reminder
 from reminders.suppressions import unsubscribe_url
@@ -58,6 +58,7 @@ LINKS_OF_A_DRIVER = 2
 CONNECTIONS_OF_A_BRIDGE = 3
 NAMED = 3
 ACCOUNTS_AT_ONCE = 20
+STUCK_AFTER = timedelta(seconds=20)  # Crier's own transactions take a second or two
 #: a link for this address is opened, and nothing is changed by that
 LINK_ADDRESS = "doctor@example.com"
 LINK_TIMEOUT = 10.0
@@ -96,14 +97,15 @@ def configuration() -> Verdict:
 
 
 def files() -> Verdict:
-    try:
-        settings.MEDIA_ROOT.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=settings.MEDIA_ROOT, buffering=0) as file:
-            file.write(b"x")
-    except OSError as problem:
-        text = f"nothing can be stored in {settings.MEDIA_ROOT}: {problem.strerror}"
-        return Verdict("files", FAILED, text, "give Crier's user a directory with free space in CRIER_VAR")
-    return Verdict("files", OK, "media can be stored")
+    for folder, mode in ((settings.MEDIA_ROOT, 0o777), (settings.VAR_DIR / "claims", 0o700)):
+        try:
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            with TemporaryFile(dir=folder, buffering=0) as file:
+                file.write(b"x")
+        except OSError as problem:
+            text = f"nothing can be stored in {folder}: {problem.strerror}"
+            return Verdict("files", FAILED, text, "give Crier's user a directory with free space in CRIER_VAR")
+    return Verdict("files", OK, "media and the claim journal can be stored")
 
 
 # --- the database -----------------------------------------------------------------------------------------
@@ -125,6 +127,15 @@ def migrations() -> Verdict:
     if left := migrations_left():
         return Verdict("migrations", FAILED, f"{left} are not applied", "run manage.py migrate")
     return Verdict("migrations", OK, "all applied")
+
+
+def server_history() -> Verdict:
+    """Check that the database is not one that lacks commits after a fail-over or a restore."""
+    known = recovery.in_the_way()
+    if known is None:
+        return Verdict("history", OK, "no commits are missing, as far as Crier knows")
+    state = FAILED if known.held else WARNING
+    return Verdict("history", state, recovery.in_words(known), recovery.CONFIRM if known.held else "")
 
 
 def proxy() -> Verdict:
@@ -158,6 +169,33 @@ def locks(slots: int | None = None, here_only: bool = False) -> Verdict:
         hint = "raise max_locks_per_transaction in postgresql.conf, or lower BOT_FIRE_CONCURRENCY"
         return Verdict("locks", FAILED, text, hint)
     return Verdict("locks", OK, f"{held} held, room for {room}")
+
+
+# The session that has done nothing inside a transaction for longest, first of all one that others wait for. What other
+# users' sessions do is seen only by roles with pg_read_all_stats.
+STUCK = """
+SELECT a.pid, a.usename, a.application_name, coalesce(a.client_addr::text, '') AS address,
+       extract(epoch FROM clock_timestamp() - a.state_change)::int AS seconds, count(w.pid) AS waiting
+  FROM pg_stat_activity a
+  LEFT JOIN pg_stat_activity w ON w.wait_event_type = 'Lock' AND a.pid = ANY(pg_blocking_pids(w.pid))
+ WHERE a.datname = current_database() AND a.state LIKE 'idle in transaction%%'
+   AND a.state_change < clock_timestamp() - %(after)s
+ GROUP BY a.pid, a.usename, a.application_name, a.client_addr, a.state_change
+ ORDER BY waiting DESC, seconds DESC LIMIT 1
+"""
+
+
+def stuck_clients() -> Verdict:
+    """Look for a session that stands still inside a transaction: what needs the rows that it has locked waits."""
+    rows = execute(STUCK, {"after": STUCK_AFTER})
+    if not rows:
+        return Verdict("clients", OK, "no session stands still in a transaction")
+    (row,) = rows
+    who = " ".join(filter(None, (row["usename"], row["application_name"], row["address"])))
+    text = f"session {row['pid']} ({who}) has stood still in a transaction for {row['seconds']} s"
+    if row["waiting"]:
+        text += f"; {counted(row['waiting'], 'session')} waiting for it"
+    return Verdict("clients", WARNING, text, f"end that client, or: SELECT pg_terminate_backend({row['pid']})")
 
 
 def connections() -> Verdict:
@@ -280,22 +318,22 @@ def _refused_result(target: dict[str, Any]) -> str:
     return ""
 
 
-def hearing() -> Verdict:
+def inbound() -> Verdict:
     """Check that the inbound worker is running and keeps up."""
-    if not inbound_hearing.is_running():
+    if not inbound_worker.is_running():
         hint = "the cluster main does it: look at var/log/main.log"
-        return Verdict("hearing", FAILED, "inbound events are not being processed", hint)
+        return Verdict("inbound", FAILED, "inbound events are not being processed", hint)
     now = timezone.now()
     waiting = InboundEvent.objects.filter(state=InboundEvent.State.NEW, came_at__lt=now - BEHIND, next_attempt_at=None)
     # Two queries, because each has its own index.
     if waiting.filter(RECEIPT).exists() or waiting.exclude(RECEIPT).exists():
         hint = "look at var/log/main.log: is the database slow?"
-        return Verdict("hearing", WARNING, "reports have been waiting for over a minute", hint)
+        return Verdict("inbound", WARNING, "reports have been waiting for over a minute", hint)
     failed = InboundEvent.objects.filter(state=InboundEvent.State.FAILED, came_at__gt=now - timedelta(days=1))
     if count := failed[:LONG_QUEUE].count():
         hint = "open Inbound events in the admin, filtered by failed: each says why, and can be worked on again"
-        return Verdict("hearing", WARNING, f"{count} reports of the last day could not be worked on", hint)
-    return Verdict("hearing", OK, "providers' reports are worked on")
+        return Verdict("inbound", WARNING, f"{count} reports of the last day could not be worked on", hint)
+    return Verdict("inbound", OK, "providers' reports are worked on")
 
 
 def schedules() -> Verdict:
@@ -388,14 +426,16 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     migrations,
     configuration,
     files,
+    server_history,
     proxy,
     locks,
+    stuck_clients,
     connections,
     time_skew,
     clusters,
     drivers,
     results,
-    hearing,
+    inbound,
     schedules,
     reminders,
     queue,

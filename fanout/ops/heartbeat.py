@@ -30,8 +30,8 @@ from django_q.status import Stat
 from django_q.tasks import async_task
 
 from fanout.database import Row, carry_out, execute
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.lanes.telling import add_event, tell
-from fanout.lanes.wake import wake_lanes
 from fanout.models import ClusterBeat, Driver, Event
 from fanout.models.run import lane_order
 from fanout.rules.liveness import (

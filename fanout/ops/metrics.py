@@ -65,7 +65,7 @@ def _from_here(request: HttpRequest) -> bool:
 class Collector:
     def collect(self) -> Iterator[Metric]:
         now = timezone.now()
-        for family in (_sends, _recent, _inbound, _queues, _runs, _lanes, _caps, _beats, _tasks):
+        for family in (_sends, _recent, _inbound, _queues, _runs, _lanes, _caps, _beats, _history, _tasks):
             yield from family(now)
         for family in (_follow_ups, _counted, _cooldowns):
             yield from family(now)
@@ -228,6 +228,12 @@ def _beats(now: datetime) -> Iterator[Metric]:
     yield _gauge("cluster_beat_age_seconds", meaning, ("cluster", "host"), [(c[:2], float(c[2])) for c in clusters])
 
 
+def _history(now: datetime) -> Iterator[Metric]:
+    held = _rows("SELECT held::int FROM fanout_knownserver")
+    meaning = "1 while nothing is sent because the database may lack commits after a fail-over or a restore."
+    yield _gauge("lost_commits", meaning, (), [((), held[0][0] if held else 0)])
+
+
 def _tasks(now: datetime) -> Iterator[Metric]:
     rows = _rows("SELECT key, count(*) FROM django_q_ormq GROUP BY 1")
     yield _gauge("tasks_waiting", "Tasks in django-q2's queue.", ("cluster",), [(row[:1], row[1]) for row in rows])
@@ -255,8 +261,8 @@ def _follow_ups(now: datetime) -> Iterator[Metric]:
     yield _gauge("follow_up_queue", "Follow-ups that wait in an account's queue.", ACCOUNT, sizes)
     shares = [(account, n / limits.full) for account, n in sizes]
     yield _gauge("follow_up_queue_share", "The same as a share of BOT_QUEUE_MAX.", ACCOUNT, shares)
-    pressed = [(account, float(limits.above_threshold(n))) for account, n in sizes]
-    yield _gauge("backpressure", "1 where more follow-ups wait than BOT_BACKPRESSURE_THRESHOLD.", ACCOUNT, pressed)
+    above = [(account, float(limits.above_threshold(n))) for account, n in sizes]
+    yield _gauge("backpressure", "1 where more follow-ups wait than BOT_BACKPRESSURE_THRESHOLD.", ACCOUNT, above)
 
 
 TALLIES = """

@@ -10,7 +10,9 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from multiprocessing.sharedctypes import RawValue
+from urllib.parse import quote
 
 from django.conf import settings
 from django.db import connection
@@ -20,20 +22,23 @@ from django_q.tasks import async_task
 
 from accounts import message_templates
 from accounts.channels.registry import transport_for
-from fanout.database import conninfo
-from fanout.engine import holding
+from fanout.database import conninfo, execute
+from fanout.engine import holding, lost_commits
+from fanout.engine.claim_journal import ClaimJournal
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, prepare
+from fanout.engine.counters import FOLD_ALL
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import worker
 from fanout.lanes import accounts
-from fanout.lanes.wake import wake_after_clock_change
+from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Driver as DriverRow
+from fanout.models import Offload
 from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import controls, firing, freezing, message_2
+from fanout.runs import controls, corrections, firing, freezing, message_2, server
 from fanout.runs.freezing import enqueue_preparing
 from fanout.runs.hygiene import clean_up
 
@@ -41,11 +46,20 @@ log = logging.getLogger("crier.tasks")
 
 Step = Callable[[datetime], object]
 
+CARRY_ON_FOR = 40.0  # seconds of one task, which may take 60
 RARE_COLLECTION = (100_000, 50, 100)  # Python's usual thresholds are (700, 10, 10)
 
 MAIN, DRIVERS = "main", "drivers"
 # Provider answers that could not be stored yet, for the next slice of this process.
 OUTBOX = Outbox()
+
+
+@cache
+def journal_of(database: str) -> ClaimJournal:
+    """Return this process's journal of one database, by its name: each has a folder of its own."""
+    return ClaimJournal(settings.VAR_DIR / "claims" / quote(database, safe=""))
+
+
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
 EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene", "templates": "fanout.ops.tasks.templates"}
 
@@ -65,7 +79,7 @@ def drive() -> str:
         stop_asked=lambda: stop_asked() or os.getppid() != parent,
         outbox=OUTBOX,
     )
-    with collecting_seldom():
+    with rare_garbage_collection():
         driven = asyncio.run(driver.run())
     if not driven:
         return "this machine has all its drivers"
@@ -75,7 +89,7 @@ def drive() -> str:
 
 
 @contextmanager
-def collecting_seldom() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Make garbage collection rare while a driver runs.
 
     A driver of many lanes holds hundreds of thousands of live objects, and scanning them again and again took a fifth
@@ -93,11 +107,18 @@ def collecting_seldom() -> Iterator[None]:
 async def open_ledger(outbox: Outbox) -> Ledger:
     info = conninfo(connection.settings_dict)
     locks = await AsyncLink.open(info, threshold=None)
+    journal = journal_of(locks.connection.info.dbname)
     try:
-        return Ledger(await prepare(locks), await by_key(await AsyncLink.open(info)), outbox)
+        ledger = Ledger(await prepare(locks), await by_key(await AsyncLink.open(info)), outbox, journal)
     except BaseException:
         await locks.close()
         raise
+    try:
+        ledger.held = await lost_commits.check(ledger)
+    except BaseException:
+        await ledger.close_connections()
+        raise
+    return ledger
 
 
 def enqueue_driver() -> None:
@@ -121,7 +142,7 @@ def _live_drivers() -> int:
     return sum(driver.host == socket.gethostname() and driver.slot < settings.DRIVER_SLOTS for driver in live)
 
 
-def hear() -> str:
+def process_inbound() -> str:
     """Work on inbound events for one slice, then enqueue the successor."""
     parent = os.getppid()
 
@@ -131,19 +152,22 @@ def hear() -> str:
     if not worker.run(settings.DRIVER_SLICE_SECONDS, stopping):
         return "another worker handles inbound events"
     if not stopping():
-        enqueue_hearing()
+        enqueue_inbound_worker()
     return "handed over"
 
 
-def enqueue_hearing() -> None:
-    async_task("fanout.ops.tasks.hear", cluster=MAIN, task_name="hearing")
+hear = process_inbound  # its name in tasks that version 0.9 has queued
 
 
-def ensure_hearing() -> None:
+def enqueue_inbound_worker() -> None:
+    async_task("fanout.ops.tasks.process_inbound", cluster=MAIN, task_name="inbound")
+
+
+def ensure_inbound_worker() -> None:
     """Enqueue an inbound worker unless one is running or a task is queued. One without the lock ends at once."""
     on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
     if not on_its_way.exists() and not worker.is_running():
-        enqueue_hearing()
+        enqueue_inbound_worker()
 
 
 def boot() -> None:
@@ -157,10 +181,12 @@ def minute() -> None:
     """Run all steps once a minute, on the cluster `main`. A failing step does not stop the others."""
     now = timezone.now()
     for step in STEPS:
-        _take(step, now)
+        if step is not firing.fire_due or server.may_fire():
+            _take(step, now)
     ensure_drivers()
-    ensure_hearing()
-    _take(firing.fire_suspects, now)  # last: it may end this worker
+    ensure_inbound_worker()
+    if server.may_fire():
+        _take(firing.fire_after_failures, now)  # last: it may end this worker
 
 
 def _take(step: Step, now: datetime) -> None:
@@ -174,6 +200,12 @@ def _take(step: Step, now: datetime) -> None:
 def go_on_preparing(now: datetime) -> None:
     if freezing.unprepared():
         enqueue_preparing()
+
+
+def go_on_with_offloads(now: datetime) -> None:
+    """Go on with offloads that a crash interrupted, or whose task is lost."""
+    if Offload.objects.exists():
+        controls.enqueue_rest()
 
 
 def wake_after_set_back(now: datetime) -> None:
@@ -192,6 +224,11 @@ def wake_sleeping(now: datetime) -> None:
     audit.wake(asleep, now)
 
 
+def count_appended(now: datetime) -> None:
+    """Bring the counters up to date that a killed driver left behind."""
+    execute(FOLD_ALL, {})
+
+
 STEPS: tuple[Step, ...] = (
     firing.fire_due,
     go_on_preparing,
@@ -199,10 +236,12 @@ STEPS: tuple[Step, ...] = (
     controls.end_suspensions,
     controls.resume_due,
     controls.sweep_canceled,
+    go_on_with_offloads,
     message_2.skip_expired,
     wake_sleeping,
     heartbeat.free_stalled,
     accounts.note_deliveries,
+    count_appended,
 )
 
 
@@ -223,6 +262,8 @@ def templates() -> None:
 
 def prepare_runs() -> None:
     """Copy the targets of large runs, in as many tasks as needed, one after the other."""
+    if not server.may_fire():
+        return  # `go_on_preparing` asks again every minute
     for run_id in freezing.unprepared():
         try:
             prepared = freezing.prepare(run_id, timezone.now())
@@ -233,6 +274,14 @@ def prepare_runs() -> None:
         if not prepared:
             enqueue_preparing()
             return
+
+
+def carry_on() -> None:
+    """Carry large controls to their end, in as many tasks as needed: offloads, and the targets of canceled runs."""
+    now = timezone.now()
+    controls.sweep_canceled(now, CARRY_ON_FOR / 2)
+    if not corrections.carry_on_offloads(now, CARRY_ON_FOR / 2):
+        controls.enqueue_rest()
 
 
 def ensure_schedules() -> None:

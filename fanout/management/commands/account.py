@@ -1,10 +1,12 @@
-"""`manage.py account add|list|set|hook`: accounts from a script."""
+"""`manage.py account add|list|set|hook|health|move|restored`: accounts from a script."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +20,9 @@ from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.lanes import accounts
 from fanout.lanes.accounts import Change
+from fanout.lanes.paired_numbers import CannotMove, NumberHealth, move, number_health
 from fanout.management.base import BadInput, CrierCommand, NotDone, find_account, find_owner, table
+from fanout.runs.controls import compare_with_journal
 
 SET_HELP = (
     "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated. For "
@@ -32,7 +36,7 @@ class Command(CrierCommand):
     example = "account add --channel smtp --label Office --set host=mail.example.com --secret password=@pw.txt"
 
     def arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set|hook")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set|hook|health|move|restored")
         add = actions.add_parser("add", help="add an account and print its number")
         add.add_argument("--channel", required=True, help=", ".join(offered()))
         add.add_argument("--label", required=True)
@@ -45,12 +49,21 @@ class Command(CrierCommand):
         hook = actions.add_parser("hook", help="print the webhook address of an account, for its provider")
         hook.add_argument("account", help="number or label")
         hook.add_argument("--renew", action="store_true", help="make a new one; the old one stops working at once")
+        health = actions.add_parser("health", help="show how paired numbers are doing")
+        health.add_argument("account", nargs="?", help="number or label (default: all paired numbers)")
+        move = actions.add_parser("move", help="move a paired number to another machine")
+        move.add_argument("account", help="number or label")
+        move.add_argument("--to", required=True, metavar="HOST", help="the machine, as `hostname` prints it there")
+        restored = actions.add_parser(
+            "restored", help="compare paired numbers with their journals after the database was restored"
+        )
+        restored.add_argument("account", nargs="?", help="number or label (default: all paired numbers)")
         for action in actions.choices.values():
             # Also after the subcommand. SUPPRESS: its absence there must not undo a --json before it.
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        {"add": self.add, "list": self.list, "set": self.change, "hook": self.hook}[options["action"]](options)
+        getattr(self, {"set": "change"}.get(options["action"], options["action"]))(options)
 
     def add(self, options: dict[str, Any]) -> None:
         account = Account(owner=find_owner(options["owner"]), channel=options["channel"], label=options["label"])
@@ -83,6 +96,35 @@ class Command(CrierCommand):
             raise NotDone(f"{account.label} has no webhook: its provider reports nothing that way.")
         self.answer({"account": account.pk, "hook": address}, address)
 
+    def health(self, options: dict[str, Any]) -> None:
+        now, asked = timezone.now(), paired_accounts(options["account"])
+        found = [(account, health) for account in asked if (health := number_health(account, now)) is not None]
+        if options["account"] and not found:
+            raise NotDone(f"{asked[0].label} is no paired number, or was never paired.")
+        numbers = [health_as_data(account, health, now) for account, health in found]
+        lines = [f"{account.label}: {'. '.join(health.lines(now))}." for account, health in found]
+        self.answer({"numbers": numbers}, *(lines or ["No number is paired."]))
+
+    def move(self, options: dict[str, Any]) -> None:
+        account = find_account(options["account"])
+        try:
+            words = move(account, options["to"], None, timezone.now())
+        except CannotMove as problem:
+            raise NotDone(str(problem)) from None
+        self.answer({"account": account.pk, "moved_to": options["to"]}, words)
+
+    def restored(self, options: dict[str, Any]) -> None:
+        answers = [(account, compare_with_journal(account)) for account in paired_accounts(options["account"])]
+        rows = [{"account": account.pk, "ok": one.ok, "detail": one.text} for account, one in answers]
+        if not all(one.ok for _, one in answers):
+            raise NotDone(" ".join(f"{account.label}: {one.text}" for account, one in answers if not one.ok))
+        lines = [f"{account.label}: {one.text}" for account, one in answers]
+        self.answer({"numbers": rows}, *(lines or ["No number is paired."]))
+
+
+def paired_accounts(chosen: str | None) -> list[Account]:
+    return [find_account(chosen)] if chosen else list(Account.objects.filter(paired_session__isnull=False))
+
 
 def _add_pairs(parser: CommandParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help=SET_HELP)
@@ -102,6 +144,11 @@ def as_data(account: Account) -> dict[str, Any]:
         "timezone": account.timezone,
         "config": account.config,
     }
+
+
+def health_as_data(account: Account, health: NumberHealth, now: datetime) -> dict[str, Any]:
+    data = {"account": account.pk, "label": account.label, "good": health.is_good(now), **asdict(health)}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
 
 
 # --- KEY=VALUE: columns of an account, settings of its provider, and secrets ------------------------------

@@ -28,6 +28,7 @@ DATABASE_PATIENCE = 60
 
 class Command(PlainCommand):
     help = "Run one of the django-q2 clusters, with the heartbeat that `manage.py up` watches."
+    example = "cluster drivers"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", choices=("main", "drivers"))
@@ -74,7 +75,7 @@ def run(name: str) -> Cluster:
     connections.close_all()
     cluster.start()
     heartbeat.start(name, pulse, cluster.sentinel.pid)
-    _enqueue(name, tasks.boot if name == tasks.DRIVERS else tasks.ensure_hearing)
+    _enqueue(name, tasks.boot if name == tasks.DRIVERS else tasks.ensure_inbound_worker)
     _watch(cluster, name)
     return cluster
 
@@ -94,7 +95,7 @@ def _wait_for_database(name: str) -> None:
 
 def _watch(cluster: Cluster, name: str) -> None:
     """Keep long-running tasks enqueued until the sentinel ends."""
-    ensure = tasks.ensure_drivers if name == tasks.DRIVERS else tasks.ensure_hearing
+    ensure = tasks.ensure_drivers if name == tasks.DRIVERS else tasks.ensure_inbound_worker
     ensured, stopper = time.monotonic(), None
     while cluster.sentinel.is_alive():
         time.sleep(0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -17,6 +18,13 @@ class Command(ControlCommand):
 
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("reminder", help="the reminder's number or title")
+        parser.add_argument("--again", action="store_true", help="fire it although it was fired a moment ago")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
-        return controls.fire(find_reminder(options["reminder"]), actor, timezone.now())
+        reminder = find_reminder(options["reminder"])
+        answer = controls.fire(reminder, actor, timezone.now())
+        if answer.asks and answer.run is not None:
+            if not options["again"]:
+                return replace(answer, text=f"{answer.text} Add --again if you want that.")
+            answer = controls.fire(reminder, actor, timezone.now(), after=answer.run.pk)
+        return answer

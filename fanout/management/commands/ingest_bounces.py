@@ -58,8 +58,8 @@ class Command(CrierCommand):
         """Process a mail and return whether it was a bounce; others are left for a person to look at."""
         try:
             now = timezone.now()
-            complained, heard = complaints.take_in_complaint(raw, now)
-            count, applied = (0, heard) if complained else bounces.take_in(raw, now)
+            complained, matched = complaints.take_in_complaint(raw, now)
+            count, applied = (0, matched) if complained else bounces.take_in(raw, now)
             is_reply, new = (False, False) if count or complained else take_in_reply(raw, now)
         except OperationalError:
             raise  # it will work later, and the mail stays unseen until then

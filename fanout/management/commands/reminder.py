@@ -1,4 +1,4 @@
-"""`manage.py reminder add|list|preview`: reminders from a script."""
+"""`manage.py reminder add|list|preview|templates`: reminders from a script."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
+from accounts.addresses import NEW_CHAT_KINDS
+from accounts.channels import templates
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
+from accounts.channels.templates import Template
 from accounts.models import Account
 from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, table
 from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
@@ -25,13 +28,15 @@ from fanout.runs.freezing import written_part
 from reminders import media, readiness, schedule, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
+from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, stored_parts
+from reminders.placeholders import ALWAYS, values_of
 from reminders.readiness import action_through, connect_problem, inmail_problem, senders_problem
 
 REPLY = "reply-"
 
 
 class Part(argparse.Action):
-    """Collects --text, --media and --caption in the order typed; those of Message 2 separately."""
+    """Collects --text, --media and what belongs to them in the order typed; those of Message 2 separately."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
         word = str(option).lstrip("-")
@@ -40,14 +45,14 @@ class Part(argparse.Action):
 
 
 class Command(CrierCommand):
-    help = "Add and list reminders, and show how one reads."
+    help = "Add and list reminders, show how one reads, and which message templates its parts can have."
     example = (
         'reminder add --account "Events line" --title Market --text "Open at 8." --media poster.png '
         '--caption "See you!" --to groups.csv --window 6-18 --cron "0 8 * * 5"'
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|preview")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|preview|templates")
         add = actions.add_parser("add", help="add a reminder and print its number")
         add.add_argument(
             "--account",
@@ -66,6 +71,19 @@ class Command(CrierCommand):
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
         add.add_argument("--caption", action=Part, help="caption of the preceding file")
+        add.add_argument(
+            "--template",
+            action=Part,
+            metavar="NAME[:LANGUAGE]",
+            help="message template of the preceding part, for people who have not written within 24 hours; `reminder "
+            "templates` lists them",
+        )
+        add.add_argument(
+            "--value",
+            action=Part,
+            metavar="VARIABLE=TEXT",
+            help="value of a variable of the preceding template, such as 1=Doors or who={first_name}; may be repeated",
+        )
         add.add_argument(
             "--reply-text", action=Part, help="Message 2, sent to people who reply within 24 hours: a text part"
         )
@@ -99,15 +117,18 @@ class Command(CrierCommand):
             choices=Reminder.Urgency.values,
             help="of a follow-up; only high is added to a long queue (default: medium)",
         )
-        add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
+        add.add_argument("--off", "--disabled", action="store_true", dest="disabled", help="do not switch it on yet")
         actions.add_parser("list", help="list all reminders")
         preview = actions.add_parser("preview", help="show how a reminder reads for its first recipients")
         preview.add_argument("reminder", help="number or title")
+        listed = actions.add_parser("templates", help="list the message templates that a reminder's parts can have")
+        listed.add_argument("--account", required=True, action="append", dest="accounts", metavar="ACCOUNT")
         for action in actions.choices.values():
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        {"add": self.add, "list": self.list, "preview": self.preview}[options["action"]](options)
+        actions = {"add": self.add, "list": self.list, "preview": self.preview, "templates": self.templates}
+        actions[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
         accounts = [find_account(name) for name in options["accounts"]]
@@ -117,6 +138,8 @@ class Command(CrierCommand):
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
         check_captions([*parts, *reply_parts], channels)
+        choice = Choice(accounts)
+        choose_templates(parts, choice)
         listed = read_recipients(options["to"])
         require_usable(listed, options["to"])
         reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
@@ -134,9 +157,11 @@ class Command(CrierCommand):
             if problem := wording.reminder_problem(reminder):
                 raise BadInput(problem)
             note("added", reminder, None, timezone.now())
+        unreached = [fate["problem"] for fate in fates(reminder, choice) if fate["problem"]]
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         data["reply_parts"] = len(reply_parts)
-        if warning := readiness.not_heard(reminder):
+        data["templates"] = [stored_key(part.get("template")) for part in parts]
+        if warning := " ".join(filter(None, [readiness.replies_not_received(reminder), *unreached])):
             data["warning"] = warning
             self.stderr.write(warning)
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
@@ -147,8 +172,28 @@ class Command(CrierCommand):
         parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
         problem = wording.reminder_problem(reminder)
         shown = wording.preview(parts, wording.Audience.of(reminder).some())
-        data = {"reminder": reminder.pk, "problem": problem, "examples": shown}
-        self.answer(data, *filter(None, [problem]), *(line for example in shown for line in as_lines(example)))
+        outside = fates(reminder, Choice(reminder.senders))
+        data = {"reminder": reminder.pk, "problem": problem, "examples": shown, "without_a_recent_message": outside}
+        lines = [line for example in shown for line in as_lines(example)]
+        self.answer(data, *filter(None, [problem]), *lines, *(line for fate in outside for line in fate_lines(fate)))
+
+    def templates(self, options: dict[str, Any]) -> None:
+        """List the templates that all of these accounts have, with their variables."""
+        choice = Choice([find_account(name) for name in options["accounts"]])
+        if not choice.needed:
+            raise BadInput("These accounts send without templates.")
+        rows: list[dict[str, Any]] = [
+            {
+                "template": key_of(template),
+                "variables": [variable.key for variable in template.variables()],
+                "file": template.file,
+                "text": templates.preview(template, {}),
+            }
+            for template in choice.usable()
+        ]
+        shown = [[row["template"], " ".join(row["variables"]), row["file"], one_line(row["text"])] for row in rows]
+        lines = table(("template", "variables", "file", "text"), shown) if rows else [choice.note()]
+        self.answer({"templates": rows, "note": choice.note()}, *lines)
 
     def list(self, options: dict[str, Any]) -> None:
         reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
@@ -163,6 +208,28 @@ def as_lines(example: dict[str, Any]) -> Iterator[str]:
     yield f"To {example['to']}:"
     for part in example["parts"]:
         yield from (f"  {line}" for name in ("subject", "text") for line in part.get(name, "").splitlines())
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def fates(reminder: Reminder, choice: Choice) -> list[dict[str, str]]:
+    """Return what becomes of each part for people who have not written for a day; nothing where that does not
+    matter."""
+    person = next(iter(wording.Audience.of(reminder).some()), None)
+    people = reminder.targets.filter(recipient__kind__in=NEW_CHAT_KINDS)
+    if not choice.needed or person is None or not people.exists():
+        return []
+    values = values_of(person, [*ALWAYS, *person.fields])
+    return [choice.fate(part, values) for part in stored_parts(reminder)]
+
+
+def fate_lines(fate: dict[str, str]) -> Iterator[str]:
+    what = fate["problem"] or fate["way"]
+    yield f"{fate['where'].capitalize()}, to people who have not written within 24 hours: {what}"
+    yield from (f"  {line}" for line in fate["text"].splitlines() if not fate["problem"])
+    yield from filter(None, [fate["note"]])
 
 
 def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
@@ -192,11 +259,54 @@ def read_parts(typed: list[tuple[str, str]], channels: Sequence[Channel], prefix
             if not parts or parts[-1]["kind"] == "text":
                 raise BadInput(f"--{prefix}caption needs a --{prefix}media before it.")
             parts[-1]["text"] = value
+        elif word == "template":
+            if not parts:
+                raise BadInput("--template needs a --text or --media before it.")
+            parts[-1]["template_key"], parts[-1]["values"] = value, []
+        elif word == "value":
+            if not parts or "values" not in parts[-1]:
+                raise BadInput("--value needs a --template before it.")
+            parts[-1]["values"].append(value)
         elif word == "media":
             parts.append(read_file(value, channels))
         else:
             parts.append({"kind": "text", "text": value})
     return parts
+
+
+def choose_templates(parts: list[dict[str, Any]], choice: Choice) -> None:
+    """Replace each part's typed template by the one that is stored; raises BadInput for what would be refused."""
+    for number, part in enumerate(parts, 1):
+        if "template_key" not in part:
+            continue
+        if not choice.needed:
+            raise BadInput("--template: these accounts send without templates.")
+        template = find_template(part.pop("template_key"), choice)
+        values = dict(read_value(typed, template) for typed in part.pop("values"))
+        written = WrittenPart(f"part {number}", part["kind"], part["text"], key_of(template), values)
+        if problems := choice.problems(written):
+            raise BadInput(f"--template {key_of(template)}: {' '.join(problems)}")
+        part["template"] = choice.as_part(written)
+
+
+def find_template(typed: str, choice: Choice) -> Template:
+    usable = choice.usable()
+    found = [template for template in usable if typed in (key_of(template), template.name)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(key_of(template) for template in found or usable)
+    raise BadInput(f"--template {typed}: choose one of {names}." if names else f"--template {typed}: {choice.note()}")
+
+
+def read_value(typed: str, template: Template) -> tuple[str, str]:
+    """Return the key of a variable and its value. In the body a variable's name is enough."""
+    name, is_given, value = typed.partition("=")
+    keys = [variable.key for variable in template.variables()]
+    key = next((key for key in (name, f"body.{name}") if key in keys), None)
+    if not is_given or key is None:
+        known = ", ".join(keys) or "none"
+        raise BadInput(f"--value {typed}: write VARIABLE=TEXT; the variables of {key_of(template)} are {known}.")
+    return key, value
 
 
 def read_file(raw: str, channels: Sequence[Channel]) -> dict[str, Any]:
@@ -254,7 +364,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
     now = timezone.now()
     if reminder.enabled and not options["even_if_late"] and (problem := reminder.late_error(now)):
         raise BadInput(f"{problem} To add it all the same, use --even-if-late.")
-    reminder.plan_next(after=now)
+    reminder.next_fire_at = reminder.firing_after(now)
     return reminder
 
 
@@ -273,6 +383,8 @@ def add_parts(reminder: Reminder, parts: list[dict[str, Any]], model: type[Remin
     for position, part in enumerate(parts):
         file = add_media(reminder, part["path"]) if "path" in part else None
         message = model(reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=file)
+        if isinstance(message, ReminderMessage):
+            message.template = part.get("template")
         message.full_clean()
         message.save()
 

@@ -16,14 +16,19 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
+from accounts.channels.waha import conversion
 from accounts.fields import Sealed
 from fanout.management.base import BadInput, CrierCommand, in_range
-from fanout.models import Activity, Event, InboundEvent, Notification, Run, TrailEntry
+from fanout.models import Activity, Event, InboundEvent, LostClaim, Notification, Run, TrailEntry
+from reminders.models import MediaFile
 
 SHORTEST = 30  # days: caps, advice and cool-downs look back that far
 LONGEST = 36_500
 BATCH = 5000
-WORDS = ("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts", "trail", "reports", "texts")
+WORDS = (
+    *("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts", "trail", "reports", "texts"),
+    "conversions",
+)
 
 DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 
@@ -32,7 +37,8 @@ class Command(CrierCommand):
     help = (
         "Delete finished runs, activity, events, notifications and failed logins older than --days, and sessions that "
         "ended; live and paused runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS, what providers reported "
-        "for INBOUND_KEEP_DAYS, and the texts of replies for REPLY_TEXT_KEEP_DAYS. "
+        "for INBOUND_KEEP_DAYS, and the texts of replies for REPLY_TEXT_KEEP_DAYS. Converted videos and voice messages "
+        f"are removed {conversion.KEPT_DAYS} days after their last use, and with their original. "
         "It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
@@ -63,12 +69,14 @@ class Command(CrierCommand):
         counts: Counter[str] = Counter()
         counts["activity"] = delete_in_batches(Activity.objects.filter(at__lt=before))
         counts["events"] = delete_in_batches(Event.objects.filter(at__lt=before, run=None))
+        counts["lost messages"] = delete_in_batches(old_lost_claims(before))
         counts["notifications"] = delete_in_batches(Notification.objects.filter(created_at__lt=before))
         counts["sessions"] = delete_in_batches(ended_sessions())
         counts["lockouts"] = delete_in_batches(old_lockouts(before))
         counts["trail"] = delete_in_batches(old_trail())
         counts["reports"] = delete_in_batches(old_reports())
         counts["texts"] = sum(_blank(old_texts()))
+        counts["conversions"] = conversion.remove_unused(originals())
         # Message 2 first: deleted with its Message 1, it would not be counted.
         in_order = old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk")
         runs = list(in_order.values_list("pk", flat=True)[:most])
@@ -86,6 +94,10 @@ def old_runs(before: datetime) -> QuerySet[Run]:
     """Return finished runs before that time, without those whose Message 2 is newer: it would be deleted, too."""
     old = Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
     return old.exclude(Exists(Run.objects.filter(answers=OuterRef("pk")).exclude(pk__in=old.values("pk"))))
+
+
+def old_lost_claims(before: datetime) -> QuerySet[LostClaim]:
+    return LostClaim.objects.filter(confirmed_at__lt=before)
 
 
 def old_trail() -> QuerySet[TrailEntry]:
@@ -114,12 +126,19 @@ def count(before: datetime) -> Counter[str]:
         activity=Activity.objects.filter(at__lt=before).count(),
         events=Event.objects.filter(at__lt=before, run=None).count(),
         notifications=Notification.objects.filter(created_at__lt=before).count(),
+        **{"lost messages": old_lost_claims(before).count()},
         sessions=ended_sessions().count(),
         lockouts=old_lockouts(before).count(),
         trail=old_trail().count(),
         reports=old_reports().count(),
         texts=old_texts().count(),
+        conversions=len(conversion.unused(originals())),
     )
+
+
+def originals() -> set[str]:
+    """Return the files of which a converted form may be kept."""
+    return set(MediaFile.objects.values_list("sha256", flat=True))
 
 
 def ended_sessions() -> QuerySet[Session]:

@@ -13,7 +13,7 @@ from fanout.models import Run
 from fanout.runs.controls import by_itself
 from fanout.runs.message_2 import listed
 from fanout.runs.progress import NO_PROGRESS, RunProgress, progress_of
-from fanout.runs.why import reason
+from fanout.runs.why import short_why
 from reminders.moments import moment
 
 MOST = 100_000
@@ -74,7 +74,7 @@ def facts(run: Run, going: RunProgress) -> dict[str, Any]:
         "account": run.account.label,
         "status": run.status,
         "pause_reason": run.pause_reason,
-        "waiting_why": reason(run, going.behind),
+        "waiting_why": short_why(run, going.behind),
         "error_summary": run.error_summary,
         **{word: getattr(run, word) for word in COUNTS},
         "per_minute": going.per_minute,
@@ -88,7 +88,7 @@ def row(run: Run, going: RunProgress) -> tuple[Any, ...]:
     when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
     done = moment(going.ends_at, run.timezone, timezone.now()) if going.ends_at else "–"
-    why = reason(run, going.behind)
+    why = short_why(run, going.behind)
     if run.status == Run.Status.PAUSED and run.resume_at:
         why = f"resumes {moment(run.resume_at, run.timezone)}"
     return run.pk, status, sent, left, going.rate, done, when, run.account.label, run.title, why

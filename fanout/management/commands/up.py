@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -25,6 +26,7 @@ MOST_WORKERS = 64  # as DRIVER_SLOTS
 
 class Command(PlainCommand):
     help = "Migrate the database, then run the web server and both clusters until Ctrl-C."
+    example = "up --port 8000"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--demo", action="store_true", help="add demo data and run the sandbox provider")
@@ -112,7 +114,12 @@ class Command(PlainCommand):
         if demo:
             for name, password in DEMO_LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
-        self.say("Ctrl-C stops everything. Logs are in var/log.\n")
+        self.say(f"Ctrl-C stops everything. Logs are in {_shown(settings.VAR_DIR / 'log')}.\n")
+
+
+def _shown(path: Path) -> str:
+    """Return the path as a person types it in the project's directory."""
+    return str(path.relative_to(settings.BASE_DIR) if path.is_relative_to(settings.BASE_DIR) else path)
 
 
 def _is_this_machine(host: str) -> bool:

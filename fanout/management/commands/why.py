@@ -39,7 +39,7 @@ class Command(CrierCommand):
         accounts, runs, reminders = chosen(options)
         lines = [account_line(account, now) for account in accounts] + [run_line(run, now) for run in runs]
         lines += [reminder_line(reminder) for reminder in reminders]
-        names = ("what", "name", "why", "planned for", "slipped because of")
+        names = ("what", "name", "why", "planned for", "delayed because of")
         rows = [(line["what"], line["label"], line["why"], line["planned"], line["slip_reason"]) for line in lines]
         self.answer({"why": lines}, *table(names, rows))
 
@@ -66,7 +66,7 @@ def reminder_line(reminder: Reminder) -> dict[str, Any]:
 
 
 def run_line(run: Run, now: datetime) -> dict[str, Any]:
-    """Return the run's line, with the planned time of its next target and why it has slipped."""
+    """Return the run's line, with the planned time of its next target and why it is delayed."""
     why = why_run(run, now)
     target = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
     at = planned_time(target, run) if target else None

@@ -275,7 +275,7 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
         ReminderTarget(reminder=reminder, recipient=recipient, position=position)
         for position, recipient in enumerate((cast.people if spec.people else cast.recipients)[: spec.targets])
     )
-    reminder.plan_next(after=timezone.now())
+    reminder.next_fire_at = reminder.firing_after(timezone.now())
     reminder.save(update_fields=["next_fire_at"])
 
 

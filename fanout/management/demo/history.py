@@ -96,6 +96,8 @@ def _write_run(past: Past, reminder: Reminder, now: datetime) -> bool:
     run = Run.objects.create(**freezing.frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
     if past.status != Run.Status.SKIPPED:
         _write_targets(run, past, reminder)
+        kinds = run.targets.order_by("recipient__kind").values_list("recipient__kind", flat=True).distinct()
+        Run.objects.filter(pk=run.pk).update(kinds=list(kinds))
     run.refresh_from_db()
     _finish(run, past, reminder)
     _tell(run, past)

@@ -2,6 +2,15 @@
 
 // Providers and presets fill the form as it stands, instead of reloading the page and losing the typed values.
 (() => {
+  // Ask for the password only once the last confirmation is too old.
+  for (const box of document.querySelectorAll("input[data-asked-from]")) {
+    const wait = new Date(box.dataset.askedFrom) - Date.now();
+    const row = box.closest(".box");
+    if (wait <= 0 || row.classList.contains("errors")) continue;
+    row.hidden = true;
+    setTimeout(() => { row.hidden = false; }, wait);
+  }
+
   function fill(name, value) {
     const boxes = document.getElementsByName(name);
     if (Array.isArray(value) || boxes[0]?.type === "checkbox") {

@@ -37,6 +37,19 @@
     setTimeout(() => yes.remove());
   }
 
+  // --- forms that were refused -------------------------------------------------------------------------
+  // After Django's own script, which focuses the first field.
+  window.addEventListener("load", () => {
+    const lists = [...document.querySelectorAll("#content form .errorlist")];
+    const first = lists.find((list) => list.closest("details") || list.offsetParent);
+    if (!first) return;
+    first.closest("details")?.setAttribute("open", "");
+    const row = first.closest(".form-row, .fieldBox, .import-field, p, div");
+    const input = first.matches(".nonfield") ? null : row?.querySelector("[aria-invalid=true]");
+    if (!input?.offsetParent) first.tabIndex = -1;
+    (input?.offsetParent ? input : first).focus();
+  });
+
   if (!bell) return;
 
   // --- progress ----------------------------------------------------------------------------------------
@@ -107,6 +120,10 @@
     );
   }
 
+  // A list whose rows belong to no single run, such as the accounts: the stream has nothing to say about them.
+  const every = Number(document.getElementById("live-list")?.dataset.every || 0);
+  if (every) setInterval(refreshSoon, every * 1000);
+
   let refreshing = false;
   async function refresh() {
     const box = live || document.getElementById(list?.id);
@@ -172,7 +189,7 @@
     sessionStorage.setItem("crier-shown", JSON.stringify([...shown].slice(-300)));
   }
 
-  // Of several tabs only the first to hear of it shows the desktop notification.
+  // Of several tabs only the first to get it shows the desktop notification.
   function firstTab(id) {
     const seen = Number(localStorage.getItem("crier-desktop") || 0);
     if (id <= seen) return false;

@@ -28,19 +28,26 @@
 
   if (window.location.hash === "#searchbar") document.getElementById("searchbar")?.focus();
 
-  // On a phone the filters stand above the list, each closed, with what is chosen beside its name.
-  function fold(filters) {
-    filters.classList.add("folded");
-    for (const one of filters.querySelectorAll("details")) {
-      const chosen = one.querySelector("li.selected:not(:first-child)");
+  // What stands open on a wide page (further filters, the links of the person) is a closed menu on a phone.
+  const narrow = window.matchMedia("(max-width: 767px)");
+  const fold = () => document.querySelectorAll("details.more").forEach((one) => (one.open = !narrow.matches || "chosen" in one.dataset));
+  fold();
+  narrow.addEventListener("change", fold);
+
+  // One menu at a time, and none after a click elsewhere or Escape.
+  const menus = () => document.querySelectorAll("details.filter[open]");
+  document.addEventListener("click", (event) => {
+    for (const one of menus()) if (!one.contains(event.target)) one.open = false;
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const one of menus()) {
       one.open = false;
-      if (chosen) one.querySelector("summary").append(`: ${chosen.textContent.trim()}`);
+      one.querySelector("summary").focus();
     }
-  }
+  });
 
   window.addEventListener("load", () => {
-    const filters = document.getElementById("changelist-filter");
-    if (filters && window.matchMedia("(max-width: 767px)").matches) fold(filters);
     for (const hint of document.querySelectorAll(".help-tooltip[aria-label]")) hint.setAttribute("role", "img");
     for (const header of document.querySelectorAll("th.original:empty")) {
       const name = document.createElement("span");

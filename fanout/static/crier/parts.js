@@ -108,22 +108,43 @@ document.addEventListener("DOMContentLoaded", () => {
     field(box, "order").closest(".form-multiline > div").hidden = true;
     field(box, "upload").addEventListener("change", () => take(box));
     field(box, "kind").addEventListener("change", () => show(box));
-    field(box, "text").closest(".form-row").append(underText(field(box, "text")));
+    const under = underText(field(box, "text"));
+    field(box, "text").closest(".form-row").append(under);
+    offer(under.querySelector("[data-inserts]"));
     show(box);
   }
+
+  const ALWAYS = [["name", "{name}"], ["first name", "{first_name|there}"]];
+  let fields = [];
+  // Placeholders to insert, with the own fields of these recipients.
+  function offer(line) {
+    const text = field(line.closest(".inline-related"), "text");
+    const own = fields.filter((name) => !["name", "first_name"].includes(name)).map((name) => [name.replaceAll("_", " "), `{${name}}`]);
+    line.replaceChildren(
+      ...[...ALWAYS, ...own].map(([label, placeholder]) => {
+        const insert = button(label, `Insert ${placeholder}`);
+        insert.addEventListener("click", () => {
+          text.setRangeText(placeholder, text.selectionStart, text.selectionEnd, "end");
+          text.focus();
+          changed(text);
+        });
+        return insert;
+      }),
+    );
+  }
+
+  document.addEventListener("crier:forecast", (event) => {
+    if (String(fields) === String(event.detail.fields)) return;
+    fields = event.detail.fields;
+    form.querySelectorAll("[data-inserts]").forEach(offer);
+  });
 
   // Placeholders to insert, and how long the text is.
   function underText(text) {
     const line = node("p", "under-text", "Insert:");
-    for (const [label, placeholder] of [["name", "{name}"], ["first name", "{first_name|there}"]]) {
-      const insert = button(label, `Insert ${placeholder}`);
-      insert.addEventListener("click", () => {
-        text.setRangeText(placeholder, text.selectionStart, text.selectionEnd, "end");
-        text.focus();
-        changed(text);
-      });
-      line.append(insert);
-    }
+    const inserts = node("span", "inserts");
+    inserts.dataset.inserts = "";
+    line.append(inserts);
     const count = node("span");
     const show = () => (count.textContent = `${text.value.length} character${text.value.length === 1 ? "" : "s"}`);
     text.addEventListener("input", show);
@@ -134,8 +155,6 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // --- its message template, where the account's provider wants one ------------------------------------------
   let offered = null;
-  const NONE = "none: only people who wrote within 24 hours get it";
-
   function showTemplate(box) {
     const select = field(box, "template_key");
     const row = select.closest(".form-row");
@@ -145,15 +164,15 @@ document.addEventListener("DOMContentLoaded", () => {
     const kept = select.value;
     const options = offered.choices.map((one) => new Option(one.label, one.key));
     if (kept && !offered.choices.some((one) => one.key === kept)) options.push(new Option(`${kept}, not usable`, kept));
-    select.replaceChildren(new Option(NONE, ""), ...options);
+    select.replaceChildren(new Option(offered.none, ""), ...options);
     select.value = kept;
     showSlots(box, row, offered.choices.find((one) => one.key === kept));
   }
 
   // An input for each of its variables; they are posted as one hidden field.
   function showSlots(box, row, template) {
-    const slots = template?.slots || [];
-    const shown = JSON.stringify([template?.key, slots, offered.note]);
+    const variables = template?.variables || [];
+    const shown = JSON.stringify([template?.key, variables, offered.note]);
     const before = row.querySelector(".template-values");
     if (before?.dataset.shown === shown) return;
     before?.remove();
@@ -162,20 +181,20 @@ document.addEventListener("DOMContentLoaded", () => {
     if (offered.note) place.append(node("p", "problem", offered.note));
     const hidden = field(box, "template_values");
     const values = JSON.parse(hidden.value || "{}");
-    for (const slot of slots) {
-      const label = node("label", "", slot.label);
+    for (const variable of variables) {
+      const label = node("label", "", variable.label);
       const input = node("input");
       input.type = "text";
-      input.value = values[slot.key] || "";
-      input.placeholder = slot.example ? `for example ${slot.example}` : "";
+      input.value = values[variable.key] || "";
+      input.placeholder = variable.example ? `for example ${variable.example}` : "";
       input.addEventListener("input", () => {
-        values[slot.key] = input.value;
+        values[variable.key] = input.value;
         hidden.value = JSON.stringify(values);
       });
       label.append(input);
       place.append(label);
     }
-    if (slots.length) place.append(node("p", "help", "Personal words such as {first_name|there} can be used here too."));
+    if (variables.length) place.append(node("p", "help", "Personal words such as {first_name|there} can be used here too."));
     row.append(place);
   }
 
@@ -184,8 +203,9 @@ document.addEventListener("DOMContentLoaded", () => {
     offered = event.detail.templates;
     for (const group of groups) boxesOf(group).forEach(showTemplate);
     byTemplate.replaceChildren();
+    document.getElementById("within").hidden = !offered?.parts.length;
     if (!offered?.parts.length) return;
-    byTemplate.append(node("h3", "", "More than 24 hours after a person's last message"));
+    byTemplate.append(node("h3", "", "To people who have not written within 24 hours"));
     if (offered.who) byTemplate.append(node("p", offered.stops ? "problem" : "quiet", offered.who));
     const box = node("div", "preview");
     for (const part of offered.parts) {

@@ -170,13 +170,38 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // Into the list above, where every line can be seen and changed.
   const file = form.elements.namedItem("list_file");
+  const about = node("p", "about-file");
+  about.setAttribute("aria-live", "polite");
+  file.closest(".form-row").append(about);
+  function tell(text, tone) {
+    about.textContent = text;
+    about.className = `about-file ${tone}`;
+  }
+
   file.addEventListener("change", async () => {
     const chosen = file.files[0];
-    // One that is too large stays a file: the server says so.
-    if (!chosen || !/\.(csv|txt)$/i.test(chosen.name) || chosen.size > Number(file.dataset.most)) return;
-    const text = await chosen.text();
-    paste.value = [paste.value.trimEnd(), text.replace(/^\ufeff/, "").trimEnd()].filter(Boolean).join("\n");
+    tell("", "");
+    if (!chosen) return;
+    const data = new FormData();
+    data.append("list_file", chosen);
+    data.append("csrfmiddlewaretoken", form.elements.namedItem("csrfmiddlewaretoken").value);
+    tell(`Reading ${chosen.name} …`, "quiet");
+    // Without an answer it stays a file, which is read when the form is saved.
+    const later = () => tell(`${chosen.name} is read when you save; the forecast does not count it.`, "quiet");
+    let answer;
+    try {
+      answer = await (await fetch(card.dataset.list, { method: "POST", body: data })).json();
+    } catch {
+      return later();
+    }
+    if (file.files[0] !== chosen) return;
+    if (answer.problem) return tell(answer.problem, "problem");
+    const before = paste.value.trimEnd();
+    // A header counts only at the top of the box.
+    if (before && answer.header) return later();
+    paste.value = [before, answer.text].filter(Boolean).join("\n");
     file.value = "";
+    tell(`${chosen.name} is in the list above.`, "quiet");
     changed(paste);
   });
 

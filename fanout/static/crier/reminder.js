@@ -113,6 +113,12 @@ document.addEventListener("DOMContentLoaded", () => {
   hours.dataset.window = "";
   row("delivery_window_start_hour").append(hours);
 
+  const passed = node("p", "problem");
+  passed.dataset.passed = "";
+  passed.setAttribute("aria-live", "polite");
+  row("fire_at").append(passed);
+  field("fire_at").addEventListener("input", () => row("fire_at").querySelector(".errorlist")?.remove());
+
   const zone = field("timezone");
   const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const offered = [...document.querySelectorAll("#zones option")].some((one) => one.value === here);
@@ -159,20 +165,29 @@ document.addEventListener("DOMContentLoaded", () => {
     return made;
   }
 
+  function showWrong(sentences) {
+    place("wrong").replaceChildren(...sentences.map((one) => node("li", "problem", one)));
+    place("wrong").hidden = !sentences.length;
+  }
+
   function show(answer) {
     showExamples(answer.wording, answer.examples);
     showLanes(answer.lanes);
     const line = card.querySelector("[data-forecast]");
     line.textContent = answer.forecast;
-    line.className = `forecast ${answer.fits ? "good" : "warn"}`;
+    line.className = `forecast ${answer.fits === null ? "quiet" : answer.fits ? "good" : "warn"}`;
     say("problem", answer.problem);
     say("words", answer.words);
     say("window", answer.window);
     say("missing", answer.missing);
     say("late", answer.late);
     say("review", answer.review);
+    showWrong(answer.wrong);
+    // Not twice: the server says it beside the field when it refuses the form.
+    say("passed", row("fire_at").querySelector(".errorlist") ? "" : answer.passed);
     say("nothing", answer.nothing);
     say("partial", answer.partial);
+    say("unreached", answer.unreached);
     const firings = answer.firings.map(({ text, late }) => node("li", late ? "problem" : "", text));
     card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet none", "None yet")]));
     row("even_if_late").hidden = !answer.late && !field("even_if_late").checked;
@@ -190,9 +205,15 @@ document.addEventListener("DOMContentLoaded", () => {
     try {
       const answer = await fetch(card.dataset.url, { method: "POST", body: data, signal: asked.signal });
       if (answer.ok) show(await answer.json());
+      else silent();
     } catch (error) {
-      if (error.name !== "AbortError") card.querySelector("[data-forecast]").textContent = "No answer from the server.";
+      if (error.name !== "AbortError") silent();
     }
+  }
+
+  function silent() {
+    card.querySelector("[data-forecast]").textContent = "No answer from the server.";
+    showWrong(["It could not be checked: the server does not answer. It is checked when you save."]);
   }
 
   // On a small screen the forecast stands where one is about to save.
