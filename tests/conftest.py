@@ -26,7 +26,7 @@ hypothesis.settings.register_profile("search", derandomize=False, deadline=None,
 hypothesis.settings.load_profile("same")
 
 #: Modules of the second tier besides all tests marked `browser` or `processes`: what they find is worth minutes, not
-#: a wait before every commit. The longest come first, so that no worker is left alone with one of them at the end.
+#: a wait before every commit.
 SLOW = (
     "tests/simulation/test_",
     "tests/mutants/test_sample",
@@ -35,6 +35,20 @@ SLOW = (
     "tests/engine/test_machine",
     "tests/security/test_permission_matrix.py::test_pages",
     "tests/engine/test_simulation",
+)
+#: More than about fifteen seconds on a quiet machine: they begin first, or one worker would be left alone with one of
+#: them at the end.
+LONGEST = (
+    "tests/engine/test_processes.py::test_kills",
+    "tests/browser/test_axe",
+    "tests/ops/test_broker.py::test_a_real_cluster",
+    "tests/engine/test_processes.py::test_five_hundred_lanes",
+    "tests/engine/test_simulation.py::test_three_thousand_lanes",
+    "tests/config/test_up",
+    "tests/mutants/test_sample.py::test_every_mutant",
+    "tests/security/test_permission_matrix.py::test_pages",
+    "tests/simulation/test_schedules.py::test_the_invariants",
+    "tests/runs/test_message_2_processes",
 )
 ROOT = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"\bmark\.(browser|processes|slow)\b")
@@ -73,7 +87,7 @@ LEFT_OUT: Counter[str] = Counter()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the chosen tier, those that take longest first."""
+    """Keep the tests of the chosen tier. Every worker begins with some of the longest."""
     tier = config.option.tier
     overlooked = {item.path for item in items if is_slow(item) and not has_slow_tests(item.path)}
     if overlooked:
@@ -82,7 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     LEFT_OUT.update(map(_kind, left_out))
     config.hook.pytest_deselected(items=left_out)
     dropped = set(left_out)
-    items[:] = sorted((item for item in items if item not in dropped), key=_position)
+    kept = [item for item in items if item not in dropped]
+    items[:] = dealt(kept, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -118,8 +133,22 @@ def _kind(item: pytest.Item) -> str:
     return next((kind for kind in kinds if item.get_closest_marker(kind)), item.path.parent.name)
 
 
-def _position(item: pytest.Item) -> int:
-    return next((number for number, module in enumerate(SLOW) if item.nodeid.startswith(module)), len(SLOW))
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in the order of `workers` equal parts, as pytest-xdist hands them out, each with its share of
+    the longest at its beginning."""
+    longest = sorted((item for item in items if item.nodeid.startswith(LONGEST)), key=_rank)
+    others = [item for item in items if not item.nodeid.startswith(LONGEST)]
+    parts: list[pytest.Item] = []
+    for number in range(workers):
+        first = longest[number::workers]
+        room = max(0, (len(items) - len(parts)) // (workers - number) - len(first))
+        parts += first + others[:room]
+        del others[:room]
+    return parts
+
+
+def _rank(item: pytest.Item) -> int:
+    return next(number for number, name in enumerate(LONGEST) if item.nodeid.startswith(name))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -90,7 +90,7 @@ class Web:
 
     def __enter__(self) -> Web:
         self.child.start()
-        assert wait_until(self.answers, 60), self.child.tail()
+        assert wait_until(self.answers, 180), self.child.tail()
         return self
 
     def __exit__(self, *args: object) -> None:

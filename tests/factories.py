@@ -149,6 +149,7 @@ class RunFactory(DjangoModelFactory[Run]):
     account = factory.SelfAttribute("reminder.account")
     owner = factory.SelfAttribute("reminder.owner")
     lanes = factory.LazyAttribute(lambda run: [run.account.pk])
+    kinds = ["group"]
     title = factory.SelfAttribute("reminder.title")
     action = "message"
     scheduled_for = factory.LazyFunction(timezone.now)

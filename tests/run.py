@@ -47,9 +47,7 @@ class Result:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run linters and tests.")
     parser.add_argument("tier", choices=("quick", "rest", "all"))
-    parser.add_argument(
-        "--workers", help="processes that run tests (quick: one more than cores, because many tests wait)"
-    )
+    parser.add_argument("--workers", help="processes that run tests (one more than cores, because many tests wait)")
     given = parser.parse_args()
     began, cores = time.monotonic(), os.cpu_count() or 1
     tiers = ("quick", "rest") if given.tier == "all" else (given.tier,)
@@ -57,7 +55,7 @@ def main() -> int:
         linting: list[Future[Result]] = []
         if "quick" in tiers:
             linting = [beside.submit(lint, name, command) for name, command in LINTERS]
-        tested = [run_tests(tier, given.workers or str(cores + (tier == "quick"))) for tier in tiers]
+        tested = [run_tests(tier, given.workers or str(cores + 1)) for tier in tiers]
         results = [future.result() for future in linting] + tested
     for result in results:
         if result.output:

@@ -23,7 +23,7 @@ import pytest
 from accounts.channels.sandbox.book import Book
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 class SandboxServer:

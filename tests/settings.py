@@ -32,6 +32,7 @@ def isolate() -> None:
     remove_directories_of_dead_runs()
     directory = new_directory()
     os.environ |= {"CRIER_TEST_RUN": str(directory), "CRIER_VAR": str(directory), "CRIER_ENV_FILE": os.devnull}
+    os.environ["DATABASE_IDLE_SECONDS"] = "900"  # a test may stand still in its transaction on a busy machine
     server = os.environ.get("TEST_DATABASE_URL", "")
     if server:
         os.environ |= {"DATABASE_URL": server, "HTTPS": "no", "SECRET_KEY": "tests", "SANDBOX": "yes"}

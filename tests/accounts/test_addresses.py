@@ -16,6 +16,7 @@ from accounts.addresses import (
     KINDS,
     NEW_CHAT_KINDS,
     AddressError,
+    counted_as,
     guess_kind,
     looks_like_an_address,
     normalise,
@@ -398,7 +399,7 @@ def test_a_kind_is_complete(key: str) -> None:
     assert kind.key == key
     assert key.isidentifier()  # it stands in statements
     assert kind.label[0].isupper()
-    assert kind.plural.endswith("s")
+    assert kind.plural != kind.singular
     assert kind.looks_like(EXAMPLES[key])
     assert guess_kind(EXAMPLES[key]) == guess_kind(address) == key
     assert looks_like_an_address(address)
@@ -415,7 +416,7 @@ def test_a_heading_belongs_to_one_kind() -> None:
 
 def test_lists_of_kinds() -> None:
     assert list(CHOICES) == ["group", "person", "mailbox", "profile"]
-    assert plurals(set(KINDS)) == "numbers and groups and mailboxes and LinkedIn profiles"
+    assert plurals(set(KINDS)) == "people and groups and mailboxes and LinkedIn profiles"
     assert GROUP_KINDS == ("group",)
     assert NEW_CHAT_KINDS == ("person",)
     assert sql_list(["group"]) == "('group')"
@@ -443,15 +444,16 @@ NAMED_BECAUSE = {
     "fanout/admin/inbound_events.py": ({"group"}, "the column of an event"),
     "fanout/admin/recipient_admin.py": ({"group"}, "a filter by membership in a group"),
     "fanout/admin/reminder_admin.py": ({"mailbox"}, "a test goes to the user's own mail address"),
+    "fanout/engine/commit.py": ({"person"}, "rows of people that another session has locked"),
     "fanout/engine/simulation.py": ({"group"}, "recipients of a simulation"),
-    "fanout/inbound/events.py": ({"group"}, "the column of an event"),
+    "fanout/inbound/event_store.py": ({"group"}, "the column of an event"),
     "fanout/inbound/mails.py": ({"mailbox"}, "senders and recipients in the header of a mail"),
     "fanout/models/trail.py": ({"group"}, "a group of users"),
     "fanout/ops/broker.py": ({"group"}, "a key of a django-q2 task"),
-    "fanout/plans/outlook.py": ({"group"}, "a channel's noun for its recipients"),
     "fanout/runs/people.py": ({"group"}, "the column of an event"),
     "reminders/groups.py": ({"group", "person"}, "providers list groups and contacts"),
     "reminders/imports.py": ({"group"}, "the heading of a column of names"),
+    "reminders/opt_outs.py": ({"group"}, "a group of a regular expression"),
     "reminders/readiness.py": ({"mailbox"}, "replies that arrive by mail are read from a mailbox"),
 }
 
@@ -492,3 +494,19 @@ def test_other_modules_compare_no_kind() -> None:
 def test_a_comparison_is_found(line: str) -> None:
     assert COMPARED.search(line)
     assert NAMED.search(line)
+
+
+@pytest.mark.parametrize(
+    ("n", "kinds", "words"),
+    [
+        (1, {"person"}, "1 person"),
+        (2, {"person"}, "2 people"),
+        (1_200, {"group"}, "1,200 groups"),
+        (2, {"mailbox"}, "2 mailboxes"),
+        (2, {"profile"}, "2 LinkedIn profiles"),
+        (2, {"group", "person"}, "2 recipients"),
+        (1, set(), "1 recipient"),
+    ],
+)
+def test_recipients_are_called_what_they_are(n: int, kinds: set[str], words: str) -> None:
+    assert counted_as(n, kinds) == words

@@ -174,7 +174,7 @@ def test_a_delivery_proves_it(activity: dict[str, Any], still: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "doubted"),
+    ("change", "needs_proof"),
     [
         pytest.param({"config": {"account": "another"}}, True, id="destination"),
         pytest.param({"credentials": {"key": "k"}}, True, id="credentials"),
@@ -182,13 +182,13 @@ def test_a_delivery_proves_it(activity: dict[str, Any], still: bool) -> None:
         pytest.param({"max_send_per_minute": 5}, False, id="pace"),
     ],
 )
-def test_a_change_of_where_it_goes_needs_a_new_proof(change: dict[str, Any], doubted: bool) -> None:
+def test_a_change_of_where_it_goes_needs_a_new_proof(change: dict[str, Any], needs_proof: bool) -> None:
     account = AccountFactory.create()
     with changing(account, None, timezone.now()) as changed:
         for name, value in change.items():
             setattr(changed.account, name, value)
 
-    assert untested(account) is doubted
+    assert untested(account) is needs_proof
 
 
 def test_a_number_that_is_paired_proves_itself_by_that() -> None:
@@ -248,7 +248,7 @@ def test_figures_of_accounts(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(3):
         stands = standings([busy, idle], NOW)
     now = stands[busy.pk]
-    assert (now.sent, now.failed, now.owed, now.rate(40)) == (30, 10, 7, "30 of 40 / min")
+    assert (now.sent, now.failed, now.pending, now.rate(40)) == (30, 10, 7, "30 of 40 / min")
     assert now.error_share == 0.25
     assert now.last_at == NOW - timedelta(seconds=2)
     then = stands[idle.pk]

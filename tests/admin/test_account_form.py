@@ -58,6 +58,18 @@ def test_the_channel_is_chosen_first(operator: User) -> None:
     [
         pytest.param(SMTP | {"setting_host": ""}, "setting_host", "Server is missing.", id="no host"),
         pytest.param(
+            {"channel": "wassenger", "setting_device": "my phone", "secret_token": "k"},
+            "setting_device",
+            "Device must be an id of 24 digits and letters from a to f.",
+            id="no device id",
+        ),
+        pytest.param(
+            {"channel": "cloud", "setting_phone_number_id": "+49 30 12345", "secret_access_token": "k"},
+            "setting_phone_number_id",
+            "Phone number ID must be a number of at least 5 digits, without + or spaces.",
+            id="number instead of its id",
+        ),
+        pytest.param(
             SMTP | {"setting_host": "mail.example.com:587"},
             "setting_host",
             "Server must be a host name such as mail.example.com.",
@@ -256,6 +268,15 @@ def test_a_providers_settings_are_those_of_the_channel(provider: Any) -> None:
 def pace_rows(operator: User, account: Account) -> dict[str, Any]:
     answer = login(operator).get(reverse("admin:accounts_account_change", args=[account.pk]))
     return {row.name: row for row in answer.context["pace_rows"]}
+
+
+def test_a_new_accounts_daily_cap_is_told_where_it_is_made(operator: User, settings: Any) -> None:
+    def page(key: str) -> str:
+        answer = login(operator).get(reverse("admin:accounts_account_add"), {"channel": key})
+        return str(answer.content.decode())
+
+    assert "It sends at most 20 emails a day (site default)." in page("smtp")
+    assert 'id="caps"' not in page("waha")
 
 
 def test_the_pace_table_shows_values_and_their_sources(operator: User, settings: Any) -> None:

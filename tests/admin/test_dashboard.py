@@ -144,6 +144,21 @@ def test_upcoming_firings_show_whether_they_fit_or_wait() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        pytest.param(18 * MINUTE, "starts about 2 min late, done 10:24", id="two minutes late"),
+        pytest.param(18 * MINUTE + timedelta(seconds=1), "fits, done 10:24", id="not worth showing"),
+    ],
+)
+def test_from_two_minutes_on_a_firing_is_late(after: timedelta, verdict: str) -> None:
+    account = AccountFactory.create(max_send_per_minute=1, send_burst=1, timezone="UTC")
+    reminder_at(account, NOW + HOUR, 20)
+    reminder_at(account, NOW + HOUR + after, 5)
+    assert ahead()[1].verdict("UTC", NOW) == verdict
+
+
+@pytest.mark.django_db
 def test_a_firing_through_an_account_that_is_not_active_waits() -> None:
     reminder_at(AccountFactory.create(label="Spare number", status="paused"), NOW + HOUR, 20)
     (firing,) = ahead()
@@ -177,8 +192,8 @@ def test_each_sender_answers_for_its_own_share() -> None:
     reminder.set_further_senders([late])
     (firing,) = ahead()
     rows = {row["account"]: row for row in lanes_ahead([firing], "UTC", NOW)}
-    assert [verdict for _, verdict in rows[late]["firings"]] == ["fits, done 17:00"]
-    assert [verdict for _, verdict in rows[early]["firings"]] == [
+    assert [one.verdict for one in rows[late]["ahead"]] == ["fits, done 17:00"]
+    assert [one.verdict for one in rows[early]["ahead"]] == [
         "won't fit: 10 of 10 are left, outside the account's business hours"
     ]
     assert ([bar.tone for bar in rows[late]["bars"]], [bar.tone for bar in rows[early]["bars"]]) == (["good"], ["bad"])
@@ -309,6 +324,14 @@ def test_the_processes_in_one_query(django_assert_num_queries: Any) -> None:
     assert names_of(shown["rows"]) == ["workers “drivers”", "workers “main”", "driver 1", "driver 2"]
     assert shown["words"] == "All well: 2 drivers, 4 accounts sending."
     assert shown["silent"] == []
+
+
+@pytest.mark.django_db
+def test_between_two_slices_there_is_no_driver() -> None:
+    for name in ("main", "drivers"):
+        ClusterBeat.objects.create(cluster=name, host="one", pid=1, beat_at=NOW)
+    beating("one", 0, ended_at=NOW)
+    assert processes(NOW)["words"] == "All well: a driver starts as soon as something is due."
 
 
 @pytest.mark.django_db

@@ -102,6 +102,6 @@ def test_a_channel_without_groups_has_no_button_and_says_so(client: Client, acco
 
 
 def test_the_page_says_what_the_channel_can_do(client: Client, account: Account) -> None:
-    line = "Sends to numbers and groups · sends files · delivery and read receipts · replies · lists its groups"
+    line = "Sends to people and groups · sends files · delivery and read receipts · replies · lists its groups"
 
     assert line in page(client, account)

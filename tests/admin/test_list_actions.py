@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from urllib.parse import urljoin
 
@@ -34,6 +34,7 @@ def test_firing_many_says_how_many_and_what_went_out_already(operator):
         for title, n in (("Rent", 3), ("Water", 2))
     )
     RunFactory.create(reminder=one, status="success", targets={"sent": 1}, finished_at=timezone.now())
+    Run.objects.update(created_at=timezone.now() - timedelta(minutes=1))
     client, path = login(operator), reverse("admin:reminders_reminder_changelist")
     data = {"action": "fire_selected", "_selected_action": [one.pk, two.pk]}
     asked = client.post(path, data).content.decode()
@@ -69,6 +70,23 @@ def test_reminders_outside_their_window_are_not_fired(operator):
     assert [run.reminder for run in Run.objects.all()] == [open_now]
 
 
+def test_after_the_window_the_button_fires_at_the_next_opening(operator):
+    hours = {"delivery_window_start_hour": 6, "delivery_window_end_hour": 18, "timezone": "UTC"}
+    reminder = ReminderFactory.create(owner=operator, account__owner=operator, targets=1, **hours)
+    with time_machine.travel(datetime(2026, 1, 5, 19, tzinfo=UTC), tick=False):
+        client = login(operator)
+        for page in ("changelist", "change"):
+            args = [reminder.pk] if page == "change" else []
+            html = client.get(reverse(f"admin:reminders_reminder_{page}", args=args)).content.decode()
+            assert ">Fire when the window opens</button>" in html
+            assert ">Fire now</button>" not in html
+        url = reverse("admin:reminders_reminder_fire", args=[reminder.pk])
+        assert "Fire when the window opens" in client.post(url, {"when": "opening"}).content.decode()
+        client.post(url, {"when": "opening"} | YES)
+    run = Run.objects.get()
+    assert (run.status, run.scheduled_for) == ("queued", datetime(2026, 1, 6, 6, tzinfo=UTC))
+
+
 def test_reminders_without_targets_are_not_fired(operator):
     empty = ReminderFactory.create(owner=operator, account__owner=operator)
     data = {"action": "fire_selected", "_selected_action": [empty.pk]}
@@ -91,6 +109,14 @@ def test_reactivating_many_says_what_waits_for_them(operator):
     client.post(path, data | YES)
     down.refresh_from_db()
     assert down.status == "active"
+
+
+def test_unpaired_numbers_are_not_reactivated(operator):
+    number = AccountFactory.create(owner=operator, channel="whatsapp", status="unpaired", address="+60123456789")
+    data = {"action": "reactivate", "_selected_action": [number.pk]}
+    asked = login(operator).post(reverse("admin:accounts_account_changelist"), data)
+    assert asked.context["question"].button == ""
+    assert "1 selected account must be paired instead, each on its page." in asked.content.decode()
 
 
 def test_a_button_asks_where_no_script_did(operator):

@@ -26,6 +26,7 @@ from tests.admin.conftest import login
 from tests.admin.forms import MAIL, ONE, PNG, filled, parts, save
 from tests.commands import calling
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, SuppressionFactory
+from tests.reminders.test_tables import excel
 
 
 @pytest.fixture
@@ -363,6 +364,20 @@ def test_a_firing_problem_is_shown_until_the_reminder_is_switched_on(operator, a
     assert word not in client.get(reverse("admin:reminders_reminder_changelist")).content.decode()
 
 
+def test_a_complete_reminder_that_is_not_on_is_off_in_every_place(operator, account):
+    client = login(operator)
+    page = client.post(
+        reverse("admin:reminders_reminder_add"), filled(account, _draft="x"), follow=True
+    ).content.decode()
+    assert "is off: it does not fire by itself." in page
+    assert '<span class="badge mute">off</span>' in page
+    rows = reverse("admin:reminders_reminder_changelist")
+    assert '<span class="badge mute">off</span>' in client.get(rows, {"state": "off"}).content.decode()
+    assert "Nothing matches." in client.get(rows, {"state": "on"}).content.decode()
+    copied = client.post(reverse("admin:reminders_reminder_duplicate", args=[Reminder.objects.get().pk]), follow=True)
+    assert "The copy is off: check it, then switch it on." in copied.content.decode()
+
+
 def test_an_unfinished_reminder_is_kept_as_a_draft(operator, account):
     bare = filled(account, paste="", schedule="once", cron="") | {"messages-0-text": ""}
     refused = save(operator, bare).content.decode()
@@ -406,8 +421,11 @@ def test_a_list_comes_from_a_file(operator, account):
     listed = SimpleUploadedFile("list.csv", f"address,name\n{ONE},Choir\n".encode())
     assert save(operator, filled(account, paste="", list_file=listed)).status_code == 302
     assert Reminder.objects.get().recipients.get().name == "Choir"
+    sheet = SimpleUploadedFile("list.xlsx", excel(("Name", "Phone", "City"), ("Ann", "+49 176 12345678", "Bonn")))
+    assert save(operator, filled(account, title="Sheet", paste="", list_file=sheet)).status_code == 302
+    assert Reminder.objects.get(title="Sheet").recipients.get().fields == {"city": "Bonn"}
     wrong = SimpleUploadedFile("list.xlsx", b"PK\x03\x04\xff")
-    assert "is not a text file" in save(operator, filled(account, list_file=wrong)).content.decode()
+    assert "list.xlsx: " in save(operator, filled(account, list_file=wrong)).content.decode()
 
 
 def test_the_forecast_names_what_will_send_nothing(operator, account):
@@ -452,11 +470,11 @@ def test_the_review_says_what_saving_would_refuse(operator):
 
 def test_each_account_has_its_line_in_the_forecast(operator, account):
     other = AccountFactory.create(owner=operator, label="Second line")
-    owed = RunFactory.create(reminder__account=other, status="running", targets={"pending": 7})
-    assert owed.pending == 7
+    busy = RunFactory.create(reminder__account=other, status="running", targets={"pending": 7})
+    assert busy.pending == 7
     pasted = "\n".join(f"{n}@g.us" for n in range(100000000, 100000031))
     data = filled(account, further=[other.pk], paste=pasted, schedule="once", delivery_window_start_hour=0)
-    data["delivery_window_end_hour"] = 24  # fired now, while that is still owed
+    data["delivery_window_end_hour"] = 24  # fired now, while that is still pending
     lanes = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()["lanes"]
     assert [(lane["sender"], lane["ahead"], lane["share"]) for lane in lanes] == [
         (str(account), "0", "16"),

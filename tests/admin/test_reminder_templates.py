@@ -80,6 +80,25 @@ def test_a_two_line_reminder_shows_who_gets_nothing(operator: Any, account: Acco
     assert [one["key"] for one in shown["choices"]] == ["news:en", "poster:en", "visit:de"]
 
 
+def test_the_review_counts_who_gets_nothing(operator: Any, account: Account) -> None:
+    KnownChat.objects.create(account=account, address=ANN, heard_at=timezone.now())
+    data = filled(account, paste=PASTE, schedule="once", cron="") | parts(TWO_LINES)
+    url = reverse("admin:reminders_reminder_forecast")
+
+    said = login(operator).post(url, data).json()["unreached"]
+    assert said.startswith("1 of 2 people get nothing: they will not have written within 24 hours")
+    reached = data | chosen("news:en", body__1="doors")
+    assert login(operator).post(url, reached).json()["unreached"] == ""
+
+
+def test_people_at_the_edge_of_the_window_count_as_the_lane_counts_them(operator: Any, account: Account) -> None:
+    edge = timezone.now() - timedelta(hours=23, minutes=57)
+    KnownChat.objects.create(account=account, address=ANN, heard_at=edge)
+    data = filled(account, paste=PASTE, schedule="once", cron="") | parts(TWO_LINES)
+
+    assert outlook(operator, data)["who"].startswith("2 of 2 people")
+
+
 def test_people_count_when_it_goes_out_not_now(operator: Any, account: Account) -> None:
     KnownChat.objects.create(account=account, address=ANN, heard_at=timezone.now())
     at = (timezone.now() + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M")
@@ -92,6 +111,7 @@ def test_the_accounts_template_shows_what_becomes_of_the_lines(operator: Any) ->
     account = cloud(operator, NEWS, template="news", template_language="en")
     shown = outlook(operator, filled(account, paste=PASTE) | parts(TWO_LINES))
 
+    assert shown["none"] == "none: texts go by the account's template news (en)"
     (part,) = shown["parts"]
     assert part["way"] == "by the account's template news (en)"
     assert part["text"] == "News from the choir: Doors open at nine. Bring a friend.\nReply STOP to get no more."

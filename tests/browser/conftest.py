@@ -27,7 +27,7 @@ from tests.factories import UserFactory
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 PASSWORD = "a long enough word"
-PATIENCE = 60.0
+PATIENCE = 180.0  # never waited for in vain: a page of half a second takes twenty beside twenty busy processes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -84,16 +84,17 @@ class Server:
 
     def wait_until_idle(self) -> None:
         """Wait for requests of tabs that were closed: their queries must not meet the next test's rows."""
-        wait_for(lambda: not self.server.server_state.tasks)
+        tasks = self.server.server_state.tasks
+        wait_for(lambda: not tasks, lambda: "; ".join(str(frame) for task in list(tasks) for frame in task.get_stack()))
 
     def url(self, path: str = "/admin/") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
 
-def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
-    deadline = time.monotonic() + patience
+def wait_for(condition: Callable[[], object], what_is_left: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+        assert time.monotonic() < deadline, f"waited too long: {what_is_left()}"
         time.sleep(0.05)
 
 
@@ -160,11 +161,11 @@ class Complaints(list[str]):
     """Collect script errors, blocked content and requests to other hosts."""
 
     def watch(self, page: Any, server: Server) -> None:
-        page.on("console", lambda message: self._heard(message))
+        page.on("console", lambda message: self._on_console(message))
         page.on("pageerror", lambda error: self.append(str(error)))
         page.on("request", lambda request: self._own(request.url, server))
 
-    def _heard(self, message: Any) -> None:
+    def _on_console(self, message: Any) -> None:
         # A story may cut the line on purpose.
         if message.type == "error" and "ERR_INTERNET_DISCONNECTED" not in message.text:
             self.append(message.text)

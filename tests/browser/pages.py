@@ -14,6 +14,7 @@ SINGLE = (
     "index",
     "my_notifications",
     "my_timezone",
+    "components",
     "second_factor",
     "confirm",
     "password_change",
@@ -32,6 +33,7 @@ def every_page(user: Any) -> dict[str, str]:
     for model_admin in admin.site._registry.values():
         pages.update(_of_model(model_admin, user))
     account = {"new SMTP account": f"{reverse('admin:accounts_account_add')}?channel=smtp"}
+    account["invitation"] = reverse("admin:auth_user_invitation", args=[user.pk])
     return pages | account | dict(_of_runs()) | ERRORS
 
 

@@ -27,7 +27,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def main() -> None:
+@contextmanager
+def scene() -> Iterator[dict[str, str]]:
+    """Set Django up on a scratch database with the demo data; the pages' addresses by title."""
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright's loop runs in this thread, beside our queries
     django.setup()
     from django.conf import settings
@@ -36,13 +38,16 @@ def main() -> None:
 
     settings.STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.WHITENOISE_USE_FINDERS = True
+    with scratch_database():
+        yield set_the_scene()
+
+
+def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[1:]
-    with scratch_database(), TemporaryDirectory() as folder:
-        paths = set_the_scene()
-        with a_number_to_pair(Path(folder)) as pairing:
-            paths["pairing"] = pairing
-            take({title: path for title, path in paths.items() if not wanted or title in wanted})
+    with scene() as paths, TemporaryDirectory() as folder, a_number_to_pair(Path(folder)) as pairing:
+        paths["pairing"] = pairing
+        take({title: path for title, path in paths.items() if not wanted or title in wanted})
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def test_import_a_thousand_tag_and_suppress(operator: User, server: Server, page
     expect(page.locator("#preview tbody tr").first).to_contain_text("residents")
     page.click("button[name=import]")
     expect(page.locator(".messagelist")).to_contain_text("1,000 recipients added.")
-    expect(page.locator("#changelist-filter .selected", has_text="residents")).to_be_visible()
+    expect(page.locator("#list-filters summary.selected", has_text="residents")).to_be_visible()
     assert Recipient.objects.filter(owner=operator, tags=["residents"], fields={}).count() == ROWS
     # All that match, not only the page.
     page.check("#action-toggle")
@@ -86,11 +86,11 @@ def test_the_phone(operator: User, server: Server, page: Any) -> None:
     card.get_by_role("button", name="Resume").click()
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 2 still to send.")
     page.goto(server.url(reverse(LIST)))
-    folded = page.locator("#changelist-filter.folded")
-    assert folded.bounding_box()["y"] < page.locator("#result_list").bounding_box()["y"]
-    folded.locator("summary", has_text="By tag").click()
-    folded.locator("a", has_text="choir (1)").click()
-    expect(page.locator("#changelist-filter summary", has_text="By tag")).to_contain_text("choir (1)")
+    filters = page.locator("#list-filters")
+    assert filters.bounding_box()["y"] < page.locator("#result_list").bounding_box()["y"] < 560
+    filters.locator("summary", has_text="Tag").click()
+    filters.locator("a", has_text="choir (1)").click()
+    expect(page.locator("#list-filters summary.selected")).to_have_text("Tag: choir (1)")
     expect(page.locator("#result_list tbody tr")).to_have_count(1)
 
 

@@ -15,9 +15,9 @@ from reminders.models import Reminder
 from tests.browser.conftest import Server
 from tests.browser.test_stories import crier, provider  # noqa: F401 - fixtures
 from tests.factories import AccountFactory, RecipientFactory
+from tests.reminders.test_tables import excel
 from tests.sandbox_server import SandboxServer
 
-PATIENCE_MS = 60_000
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000" + "1f15c4890000000d49444154789c6360f8cf50"
     "0f0003860180" + "5a347d6b0000000049454e44ae426082"
@@ -102,11 +102,11 @@ def test_write_move_preview_forecast_save_test_and_fire(
     # A test, and what became of it without a reload.
     page.fill("#my-address", ME)
     page.click("text=Send a test to me")
-    expect(page.locator("#test-state")).to_contain_text(f"The test to {ME} was sent at", timeout=PATIENCE_MS)
+    expect(page.locator("#test-state")).to_contain_text(f"The test to {ME} was sent at")
     page.click("text=Fire now")
     expect(page.locator(".messagelist")).to_contain_text("Fired: 5 groups queued.")
     run = Run.objects.get(is_test=False)
-    expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=PATIENCE_MS)
+    expect(page.locator("#live .head .badge").first).to_have_text("Success")
     assert run.parts[0]["kind"] == "image"
     page.goto(server.url(reverse("admin:reminders_reminder_change", args=[reminder.pk])))
     asked = page.locator("button", has_text="Fire now").get_attribute("data-confirm")
@@ -203,3 +203,57 @@ def test_parts_are_dragged_and_on_a_phone_the_forecast_is_above_save(operator: U
         " <= document.querySelector('.submit-row').getBoundingClientRect().top"
     )
     assert above
+
+
+def test_the_review_says_what_is_wrong_and_a_refused_form_leads_to_it(
+    operator: User, server: Server, page: Any
+) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_title", "Town hall")
+    page.fill("#id_messages-0-text", "See you there, {town}")
+    page.fill("#id_paste", f"nonsense\n{ME}")
+    page.fill("#id_fire_at", "2020-01-01T09:00")
+    # While typing: beside the field, and all of it in the review.
+    expect(page.locator(".field-fire_at [data-passed]")).to_contain_text("This time has passed.")
+    expect(page.locator("[data-review]")).to_have_text("To 1 recipient through Community line, 1 message each.")
+    expect(page.locator("[data-wrong] li")).to_have_count(3)
+    expect(page.locator("[data-wrong]")).to_contain_text("there is no {town}")
+    expect(page.locator("[data-wrong]")).to_contain_text("Line 1 (nonsense)")
+    page.fill("#id_delivery_window_end_hour", "3")
+    expect(page.locator("[data-wrong] li").first).to_contain_text("window")
+    expect(page.locator("[data-review]")).to_contain_text("To 1 recipient")
+    page.fill("#id_delivery_window_end_hour", "18")
+    page.fill("#id_messages-0-text", "See you there")
+    page.fill("#id_paste", ME)
+    expect(page.locator("[data-wrong] li")).to_have_count(1)
+    page.click("input[name=_save]")
+    expect(page.locator("#id_fire_at")).to_be_focused()
+    expect(page.locator(".field-fire_at .errorlist")).to_contain_text("This time has passed.")
+    expect(page.locator("[data-wrong] li")).to_have_count(1)
+    expect(page.locator("[data-passed]")).to_be_hidden()
+
+
+def test_an_excel_list_is_read_into_the_box_and_its_fields_are_offered(
+    operator: User, server: Server, page: Any, tmp_path: Path
+) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    people = tmp_path / "people.xlsx"
+    people.write_bytes(excel(("Name", "Phone", "Home town"), ("Ann", "+49 176 12345678", "Bonn")))
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_title", "Town hall")
+    page.set_input_files("#id_list_file", str(people))
+    expect(page.locator("#id_paste")).to_have_value("address,name,home_town\n+49 176 12345678,Ann,Bonn")
+    page.get_by_role("button", name="Insert {home_town}").click()
+    expect(page.locator("#id_messages-0-text")).to_have_value("{home_town}")
+    expect(page.locator("#examples .bubble")).to_have_text("Bonn")
+    # A file that cannot be read says so at once, and stays where it was chosen.
+    people.write_bytes(b"\x00\x01")
+    page.set_input_files("#id_list_file", str(people))
+    expect(page.locator(".field-list_file .problem")).to_contain_text("neither text nor an Excel file")
+    page.set_input_files("#id_list_file", [])
+    page.click("input[name=_draft]")
+    # Saved: the form says to whom it goes.
+    expect(page.locator(".field-goes_to")).to_contain_text("1 person: Ann. See them all")
+    page.click("text=See them all")
+    expect(page.locator("#result_list tbody tr")).to_have_count(1)

@@ -17,7 +17,7 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from accounts.models import Account
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Driver, Event, Notification, Run, RunTarget
 from fanout.plans.forecast import forecast_run
 from reminders.models import Reminder

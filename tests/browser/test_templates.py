@@ -34,7 +34,9 @@ def test_the_form_shows_what_meta_will_send(operator: User, server: Server, page
     page.fill("#id_messages-0-text", "Doors open at nine.\nBring a friend.")
     shown = page.locator("#by-template")
     expect(shown).to_contain_text("2 of 2 people will not have written within 24 hours before it goes out.")
-    expect(shown.locator(".problem").last).to_contain_text("part 1 has no template")
+    expect(shown.locator(".problem").last).to_contain_text("part 1 has no template. Choose one for it.")
+    expect(page.locator("#within")).to_have_text("To people who wrote within 24 hours")
+    expect(page.locator("#review [data-unreached]")).to_contain_text("2 of 2 people get nothing")
 
     page.select_option("#id_messages-0-template_key", "choir_news:en")
     value = page.locator("#messages-0 .template-values input")
@@ -42,6 +44,9 @@ def test_the_form_shows_what_meta_will_send(operator: User, server: Server, page
     value.fill("doors open at nine, {first_name}")
     expect(shown.locator(".bubble .words")).to_contain_text("doors open at nine, Ann")
     expect(shown.locator(".preview .problem")).to_have_count(0)
+    expect(page.locator("#review [data-unreached]")).to_have_text("")
+    # The whole value can be read while it is written.
+    assert value.evaluate("input => input.scrollWidth <= input.clientWidth")
 
     page.click("[name=_draft]")
     expect(page.locator(".messagelist")).to_contain_text("kept as a draft")

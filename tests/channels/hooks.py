@@ -11,7 +11,7 @@ import pytest
 
 from accounts.channels import registry
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest, ProviderEvent, Unreadable, Webhook
+from accounts.channels.provider_events import HookRequest, ProviderEvent, Unreadable, Webhook
 
 ODD: tuple[Any, ...] = (None, "", "x\x00", 7, -1, 1e400, 10**400, True, [], [None], {}, {"id": []})
 

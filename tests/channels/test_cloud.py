@@ -69,7 +69,7 @@ class TestContract(TransportContract):
         return CloudRig(server)
 
     def test_check_names_the_number(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "WhatsApp as Choir +49 176 12345678"
+        assert use(rig, lambda transport: transport.check()) == "WhatsApp Cloud API v23.0 as Choir +49 176 12345678"
 
     def test_groups_of_all_pages(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -118,10 +118,10 @@ def error(code: int | None, details: str = "") -> dict[str, Any]:
         *((code, Kind.UNAVAILABLE) for code in (2, 131016, 131057)),
         *((code, Kind.RECIPIENT_GONE) for code in (131026, 131021, 130472, 131020, 131041, 131207)),
         (131050, Kind.OPTED_OUT),
-        *((code, Kind.CONTENT_REJECTED) for code in (100, 131008, 131009, 131047, 131051, 131052, 131053, 131215)),
+        *((code, Kind.CONTENT_REJECTED) for code in (100, 131008, 131009, 131051, 131052, 131053, 131215)),
         *((code, Kind.CONTENT_REJECTED) for code in (131063, 132000, 132015, 132999)),
         *((code, Kind.RECIPIENT_LIMITED) for code in (131049, 131056)),
-        *((code, Kind.NOT_WRITABLE) for code in (130497, 131030)),
+        *((code, Kind.NOT_WRITABLE) for code in (130497, 131030, 131047)),
     ],
 )
 @pytest.mark.parametrize("status", [400, 500])
@@ -222,8 +222,8 @@ def test_a_closed_window_says_what_to_do() -> None:
 
     assert isinstance(outcome, NotSent)
     assert "More than 24 hours" in outcome.detail
-    assert "Set a template" in outcome.detail
-    assert "Set a template" not in str(outcome_of(Answer(400, error(131051))))
+    assert "Only a template" in outcome.detail
+    assert "Only a template" not in str(outcome_of(Answer(400, error(131051))))
 
 
 # -- what is asked for ------------------------------------------------------------------------------------
@@ -307,8 +307,66 @@ def test_a_number_that_may_send_says_who_it_is(state: str | None) -> None:
     body = {"verified_name": "Choir", "display_phone_number": "+49 176", "status": state}
     gateway = FakeGateway("cloud", {NUMBER: Answer(200, body)})
 
-    assert gateway.use(lambda transport: transport.check()) == "WhatsApp as Choir +49 176"
+    assert gateway.use(lambda transport: transport.check()) == "WhatsApp Cloud API v23.0 as Choir +49 176"
     assert gateway.requests[0].query == {"fields": "verified_name,display_phone_number,status,quality_rating"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "answered_by", "words"),
+    [
+        ("v23.0", "v23.0", "WhatsApp Cloud API v23.0 as Choir"),
+        ("v23.0", "v25.0", "WhatsApp Cloud API v25.0 as Choir. Crier is tested with version v23.0; what v25.0 answers"),
+        ("v21.0", "", "WhatsApp Cloud API v21.0 as Choir. Crier is tested with version v23.0; what v21.0 answers"),
+    ],
+    ids=["tested", "Meta answers with a newer one", "an older one in the settings"],
+)
+def test_the_version_is_told_and_compared(setting: str, answered_by: str, words: str) -> None:
+    body = {"verified_name": "Choir", "status": "CONNECTED"}
+    gateway = FakeGateway("cloud", {f"/{setting}/10200": Answer(200, body, version=answered_by)})
+
+    said = gateway.use(lambda transport: transport.check(), version=setting)
+    assert said == words or said.startswith(f"{words} may be")
+
+
+TOKEN_PATH = "/v23.0/debug_token"
+
+
+def of_token(*businesses: str) -> Answer:
+    """What Meta tells about a token (whatsapp/solution-providers/manage-accounts)."""
+    scopes = [{"scope": "whatsapp_business_management", "target_ids": list(businesses)}, {"scope": "email"}]
+    return Answer(200, {"data": {"app_id": "1", "is_valid": True, "granular_scopes": scopes}})
+
+
+def numbers(*ids: str) -> Answer:
+    return Answer(200, {"data": [{"id": one} for one in ids]})
+
+
+@pytest.mark.parametrize(
+    ("answers", "learned"),
+    [
+        (
+            {
+                TOKEN_PATH: of_token("1", "2"),
+                "/v23.0/1/phone_numbers": numbers("9"),
+                "/v23.0/2/phone_numbers": numbers("10200"),
+            },
+            "2",
+        ),
+        ({TOKEN_PATH: of_token("1", "2"), "/v23.0/2/phone_numbers": numbers("10200")}, "2"),
+        ({TOKEN_PATH: of_token("1"), "/v23.0/1/phone_numbers": numbers("9")}, ""),
+        ({TOKEN_PATH: Answer(200, {"data": {"granular_scopes": "odd"}})}, ""),
+    ],
+    ids=["the second", "the first does not say", "none has it", "a strange answer"],
+)
+def test_the_business_account_of_a_number_is_learned(answers: dict[str, Any], learned: str) -> None:
+    found = FakeGateway("cloud", answers).use(lambda transport: transport.learn())
+    assert found == ({"business_account_id": learned} if learned else {})
+
+
+def test_a_business_account_that_is_known_is_not_asked_for() -> None:
+    gateway = FakeGateway("cloud", {})
+    assert gateway.use(lambda transport: transport.learn(), business_account_id="1") == {}
+    assert not gateway.requests
 
 
 def test_a_number_that_may_not_send_says_so() -> None:

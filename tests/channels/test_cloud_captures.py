@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, NotSent, Unknown
-from accounts.channels.cloud.transport import CloudTransport
+from accounts.channels.cloud.transport import outcome_of
 from accounts.channels.cloud.webhook import CloudWebhook
-from accounts.channels.events import HookRequest
 from accounts.channels.http import Answer
-from tests.channels.contract import TEXT
+from accounts.channels.provider_events import HookRequest
 from tests.gateways.captures import cloud as captures
 
 ACCOUNT = AccountConfig(1, "cloud", "Line", "", {"phone_number_id": "10200"}, {"access_token": "k"})
@@ -22,7 +21,7 @@ ACCOUNT = AccountConfig(1, "cloud", "Line", "", {"phone_number_id": "10200"}, {"
 
 @pytest.mark.parametrize("capture", captures.ERRORS, ids=lambda capture: f"{capture.code}")
 def test_an_error_has_its_kind_its_wait_and_a_sentence(capture: captures.ErrorCapture) -> None:
-    outcome = CloudTransport(ACCOUNT).outcome_of(Answer(capture.status, capture.body()), TEXT)
+    outcome = outcome_of(Answer(capture.status, capture.body()))
 
     if capture.kind is None:
         assert isinstance(outcome, Unknown)

@@ -70,8 +70,8 @@ def test_a_template_with_its_values(capture: captures.TemplateCapture) -> None:
     chosen = template(capture)
 
     assert chosen.unusable() == ""
-    assert [slot.key for slot in chosen.slots()] == list(capture.values)
-    assert all(slot.example for slot in chosen.slots())
+    assert [variable.key for variable in chosen.variables()] == list(capture.values)
+    assert all(variable.example for variable in chosen.variables())
     assert problems(chosen, capture.values, capture.file) == []
     assert preview(chosen, capture.values) == capture.preview
     assert template_in(part_of(capture).template or {}) == chosen
@@ -87,7 +87,7 @@ def test_the_message_that_it_makes(capture: captures.TemplateCapture) -> None:
 
 
 def test_what_it_asks_for_in_words() -> None:
-    assert list(map(str, named("numbered").slots())) == [
+    assert list(map(str, named("numbered").variables())) == [
         "{{1}} in the header",
         "{{1}} in the body",
         "{{2}} in the body",
@@ -111,7 +111,7 @@ def test_odd_components_are_passed_over() -> None:
 def test_ten_numbers_keep_their_order() -> None:
     chosen = Template("a", "en", body=" ".join(f"x {{{{{n}}}}}" for n in range(11, 0, -1)))
 
-    assert [slot.name for slot in chosen.slots()] == [str(n) for n in range(1, 12)]
+    assert [variable.name for variable in chosen.variables()] == [str(n) for n in range(1, 12)]
 
 
 # -- before saving ----------------------------------------------------------------------------------------
@@ -122,8 +122,8 @@ def test_what_meta_would_refuse() -> None:
 
     assert problems(named("numbered"), values, "video") == [
         "The template concert (en) carries no video: choose one with such a header, or take the file out.",
-        "Write {{1}} in the body on one line: Meta takes no line breaks, tabs or more than four spaces in a row there. "
-        "Line breaks belong into the template itself.",
+        "Write {{1}} in the body on one line: Meta takes no line breaks, tabs or more than four spaces in a row "
+        "there. Line breaks belong into the template itself.",
         "Fill in {{2}} in the body.",
         "Write the link of button 2 on one line: Meta takes no line breaks, tabs or more than four spaces in a row "
         "there. Line breaks belong into the template itself.",
@@ -210,7 +210,10 @@ def test_personal_words_on_one_line(value: str, finished: str) -> None:
     ("hours", "has_template", "way"),
     [
         (0, False, Way.FREE),
-        (23.99, True, Way.FREE),
+        (23.9, True, Way.FREE),
+        # A margin before Meta's own end, which nothing may miss.
+        (23.95, False, Way.NONE),
+        (23.95, True, Way.TEMPLATE),
         (24, False, Way.NONE),
         (24, True, Way.TEMPLATE),
         (None, False, Way.NONE),
@@ -218,9 +221,9 @@ def test_personal_words_on_one_line(value: str, finished: str) -> None:
     ],
 )
 def test_the_way_to_a_person(hours: float | None, has_template: bool, way: Way) -> None:
-    heard_at = None if hours is None else NOW - timedelta(hours=hours)
+    last_wrote_at = None if hours is None else NOW - timedelta(hours=hours)
 
-    assert way_to(heard_at, has_template, NOW) is way
+    assert way_to(last_wrote_at, has_template, NOW) is way
 
 
 RECENTLY, LONG_AGO = NOW - timedelta(hours=1), NOW - timedelta(days=2)
@@ -229,7 +232,7 @@ FILE = Part("1:0", 0, "image", "Look", media=media(), handle="h")
 
 
 @pytest.mark.parametrize(
-    ("part", "config", "heard_at", "kind"),
+    ("part", "config", "last_wrote_at", "kind"),
     [
         (NUMBERED, {}, RECENTLY, "text"),
         (NUMBERED, {}, LONG_AGO, "template"),
@@ -249,7 +252,7 @@ FILE = Part("1:0", 0, "image", "Look", media=media(), handle="h")
         "free text",
         "closed",
         "never wrote",
-        "hears of no replies",
+        "gets no replies",
         "the account's",
         "the account's, not needed",
         "a file",
@@ -257,14 +260,60 @@ FILE = Part("1:0", 0, "image", "Look", media=media(), handle="h")
         "a file in a header",
     ],
 )
-def test_what_goes_out(part: Part, config: dict[str, Any], heard_at: datetime | None, kind: str) -> None:
-    fitted = transport(**config).fit(part, heard_at, NOW)
+def test_what_goes_out(part: Part, config: dict[str, Any], last_wrote_at: datetime | None, kind: str) -> None:
+    fitted = transport(**config).fit(part, last_wrote_at, NOW)
 
     if kind:
         assert isinstance(fitted, Part)
         assert sent(fitted, **config)["type"] == kind
     else:
-        assert fitted == NotSent(Kind.CONTENT_REJECTED, WINDOW_CLOSED)
+        assert fitted == NotSent(Kind.NOT_WRITABLE, WINDOW_CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("part", "config", "sentence"),
+    [
+        (TEXT, {}, WINDOW_CLOSED),
+        (FILE, {"template": "news"}, WINDOW_CLOSED),
+        (replace(TEXT, free=True), {}, WINDOW_CLOSED),
+        (NUMBERED, {}, "HTTP 400 Re-engagement message (131047). Only a template"),
+        (replace(NUMBERED, free=True), {}, "HTTP 400 Re-engagement message (131047). Only a template"),
+        (TEXT, {"template": "news"}, "HTTP 400 Re-engagement message (131047). Only a template"),
+    ],
+    ids=["a text", "a file", "believed to be open", "a template", "has one for later", "the account's"],
+)
+def test_metas_own_word_that_the_window_is_closed(part: Part, config: dict[str, Any], sentence: str) -> None:
+    answer = Answer(400, {"error": {"code": 131047, "message": "Re-engagement message"}})
+    outcome = transport(**config).outcome_of(answer, part)
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.kind is Kind.NOT_WRITABLE
+    assert outcome.detail.startswith(sentence)
+
+
+LONG = replace(TEXT, free=True, text="x" * 4097)
+UNFIT = {
+    "a template without a value": (replace(NUMBERED, template={**(NUMBERED.template or {}), "values": {}}), "no value"),
+    "a long text": (LONG, "4,097 characters for this person; Meta takes at most 4,096"),
+    "a long caption": (replace(FILE, text="x" * 1025), "at most 1,024"),
+    "an empty text": (replace(TEXT, text=" \n"), "no empty messages"),
+    "a caption of audio": (replace(FILE, kind="audio"), "no caption"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_meta_would_refuse_is_known_before_the_call(case: str) -> None:
+    part, words = UNFIT[case]
+    refused = transport().unfit(part)
+
+    assert refused is not None
+    assert refused.kind is Kind.CONTENT_REJECTED
+    assert words in refused.detail
+
+
+@pytest.mark.parametrize("part", [TEXT, FILE, NUMBERED, replace(LONG, text="x" * 4096), replace(FILE, text="")])
+def test_what_meta_takes_is_fit(part: Part) -> None:
+    assert transport().unfit(part) is None
 
 
 def test_a_text_of_two_lines_is_one_line_in_the_accounts_template() -> None:

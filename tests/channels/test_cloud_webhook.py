@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from accounts.channels.provider_events import EventKind, HookRequest, ProviderEvent
 from tests.channels.hooks import WebhookContract
 from tests.gateways.cloud import GROUP_ID
 
@@ -77,7 +77,7 @@ class TestWebhook(WebhookContract):
     )
     future = (
         change("flows", {"event": "x"}),
-        status("heard"),
+        status("hummed"),
         status("sent"),
         message(type="hologram", text=None, hologram={"id": "1"}),
         preference("sometimes"),

@@ -66,8 +66,6 @@ UNIPILE_SETTINGS = {
 }
 UNIPILE_FILES = {"image": 15, "video": 15, "audio": 15, "document": 15}
 MAILS: dict[str, Any] = {
-    "noun": "recipient",
-    "nouns": "recipients",
     "kinds": {"mailbox"},
     "actions": ("email",),
     "capped": True,
@@ -90,8 +88,6 @@ PAIRS: dict[str, Any] = {
 EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "cloud": (
         {
-            "noun": "recipient",
-            "nouns": "recipients",
             "uploads": True,
             "captioned_audio": CaptionedAudio.REFUSED,
             "file_mb": {"image": 5, "video": 16},
@@ -159,8 +155,6 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "unipile": (
         {
-            "noun": "profile",
-            "nouns": "profiles",
             "kinds": {"profile"},
             "actions": ("message", "connection_request", "inmail"),
             "capped": True,
@@ -364,7 +358,7 @@ def test_a_run_counts_in_each_channel_as_its_own(key: str, action: str, counted:
         ("unipile", "sends to LinkedIn profiles · sends files · delivery and read receipts · replies"),
         (
             "waha",
-            "sends to numbers and groups · sends files · delivery and read receipts · replies · lists its groups",
+            "sends to people and groups · sends files · delivery and read receipts · replies · lists its groups",
         ),
     ],
 )

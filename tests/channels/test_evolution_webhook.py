@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.paired import ENDINGS
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from tests.channels.hooks import WebhookContract
 
 PERSON = "4917612345678@s.whatsapp.net"
@@ -50,7 +50,7 @@ class TestWebhook(WebhookContract):
         update("ERROR"),
         connection("close", 401),
     )
-    future = (envelope("labels.edit", {"id": "x"}), update("HEARD"), connection("hibernating"))
+    future = (envelope("labels.edit", {"id": "x"}), update("HUMMED"), connection("hibernating"))
     covers_body = False
 
     def headers(self, body: bytes) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from dataclasses import replace
@@ -23,7 +24,7 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.gateway import Gateway, header_safe
+from accounts.channels.gateway import Base64, Gateway, call, header_safe
 from accounts.channels.http import Answer
 from accounts.channels.registry import transport_for
 from accounts.channels.sandbox.provider import CLOSED, SILENT
@@ -315,3 +316,18 @@ def test_every_gateway_signs_in_with_its_key(key: str) -> None:
     with pytest.raises(CheckFailed):
         gateway.use(lambda transport: transport.check())
     assert gateway.requests[0].headers[header.get(key, "X-API-KEY")] == ("Bearer k3y" if key == "cloud" else "k3y")
+
+
+def test_a_file_is_put_into_the_body_as_it_is() -> None:
+    """Each recipient has a body of its own: a look at every character of a large file would hold up all lanes."""
+    small, large = Base64(b"c21hbGw="), Base64(b"QUJD" * 8_000_000)
+    body = {"chat": "1", "file": {"name": "“a”", "data": small}, "more": [small], "caption": "Hello"}
+    text = {"chat": "1", "file": {"name": "“a”", "data": "c21hbGw="}, "more": ["c21hbGw="], "caption": "Hello"}
+    assert json.loads(call("/", body).content) == text
+
+    def seconds(value: Any) -> float:
+        began = time.thread_time()
+        assert len(call("/", {"data": value}).content) == len(large) + 12
+        return time.thread_time() - began
+
+    assert min(seconds(large) for _ in range(3)) < min(seconds(large.content.decode()) for _ in range(3))

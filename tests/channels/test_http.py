@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -454,6 +455,32 @@ def test_a_name_without_any_address_is_refused(closed, monkeypatch):
         asyncio.run(http.connect_socket("mail.example", 25))
 
 
+@pytest.mark.parametrize("way", ["socket", "HTTP"])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (socket.EAI_NONAME, "There is no server called mail.exmple.org."),
+        (socket.EAI_AGAIN, "The address of mail.exmple.org cannot be looked up at the moment: not now."),
+    ],
+    ids=["unknown", "no resolver"],
+)
+def test_a_misspelt_server_is_told_in_words(monkeypatch, way: str, code: int, said: str) -> None:
+    def look_up(*args: Any, **options: Any) -> Any:
+        raise socket.gaierror(code, "not now")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def go() -> None:
+        if way == "socket":
+            await http.connect_socket("mail.exmple.org", 25)
+        async with aiohttp.ClientSession(connector=http.connector(1)) as session:
+            await session.get("http://mail.exmple.org/")
+
+    with pytest.raises((socket.gaierror, aiohttp.ClientConnectorError)) as caught:
+        asyncio.run(go())
+    assert http.words_of(caught.value) == said
+
+
 def test_a_connection_that_fails_leaves_no_socket_behind(settings, monkeypatch):
     """pytest turns the warning about an open socket into a failure; here it is closed for certain."""
     settings.ALLOW_PRIVATE_NETWORKS = [ip_network("127.0.0.0/8")]
@@ -467,7 +494,8 @@ def test_a_connection_that_fails_leaves_no_socket_behind(settings, monkeypatch):
     monkeypatch.setattr(http, "checked_socket", checked)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    with pytest.raises(ConnectionRefusedError):
+    said = f"127.0.0.1 does not accept connections at port {port}: check the port, and whether the server is running."
+    with pytest.raises(ConnectionRefusedError, match=re.escape(said)):
         asyncio.run(http.connect_socket("127.0.0.1", port))
     assert [one.fileno() for one in made] == [-1]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.events import SessionState
 from accounts.channels.paired import ENDINGS, Jid, address_of, chat_id, digits, is_group, jid_of, number_of
+from accounts.channels.provider_events import SessionState
 
 GROUP = "120363025246125486@g.us"
 

@@ -20,6 +20,7 @@ REPLIES = {
     "old Outlook": "STOP\n\n-----Original Message-----\nFrom: Bob\n\nHello\n",
     "signature": "STOP\n-- \nAnn Example\n+49 176 1234567\n",
     "telephone": "STOP\n\nSent from my iPhone\n",
+    "an address set apart": "STOP\n\nOn Mon, 1 Jun 2026 at 10:00 Bob\n\n<\nmailto:Bob <bob@x.org>\n> wrote:\n\nHello\n",
     "below": "On Mon, 1 Jun 2026 at 10:00, Bob <bob@x.org> wrote:\n> Hello Ann\n\nSTOP\n",
 }
 
@@ -36,8 +37,8 @@ def test_every_language_and_program_is_read_right() -> None:
     figures: dict[str, int] = {}
     for score in table:
         figures[score.subject] = figures.get(score.subject, 0) + score.total
-    least = {"attribution": 2_648, "header block": 1_316, "rule": 200, "signature": 680, "opt-out": 154}
-    least |= {"no opt-out": 63, "absence note": 45, "person's subject": 7, "away until": 14}
+    least = {"attribution": 2_648, "header block": 1_316, "rule": 200, "signature": 680, "opt-out": 440}
+    least |= {"no opt-out": 260, "absence note": 87, "person's subject": 14, "away until": 29}
     assert {subject: total for subject, total in figures.items() if total < least[subject]} == {}
 
 

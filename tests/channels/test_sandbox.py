@@ -56,6 +56,8 @@ def always(effect: str, **more: Any) -> dict[str, Any]:
 class SandboxRig(Rig):
     """Both variants are told to misbehave by the same scripts."""
 
+    earlier = 0  # lines of other tests in the book
+
     def set_script(self, script: dict[str, Any]) -> None:
         raise NotImplementedError
 
@@ -78,13 +80,15 @@ class SandboxRig(Rig):
         self.set_script(always("content_rejected", on="media"))
 
     def received(self) -> list[Received]:
-        lines = [line for line in self.book().lines() if "provider_id" in line and not line.get("repeat")]
-        return [Received(line["to"], line["text"], line["message_id"]) for line in lines]
+        lines = self.book().lines()[self.earlier :]
+        taken = [line for line in lines if "provider_id" in line and not line.get("repeat")]
+        return [Received(line["to"], line["text"], line["message_id"]) for line in taken]
 
 
 class HttpRig(SandboxRig):
     def __init__(self, server: SandboxServer) -> None:
         self.server = server
+        self.is_down = False
 
     def transport(self, timeout: float = 5) -> Transport:
         return SandboxTransport(account(url=self.server.url, timeout=timeout))
@@ -94,6 +98,7 @@ class HttpRig(SandboxRig):
 
     def go_down(self) -> None:
         self.server.kill()
+        self.is_down = True
 
     def book(self) -> Book:
         return self.server.book()
@@ -123,13 +128,25 @@ def server(tmp_path: Path) -> Iterator[SandboxServer]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer]:
+    """One provider for the whole contract: starting one takes longer than any test of it."""
+    with SandboxServer(tmp_path_factory.mktemp("sandbox")) as running:
+        yield running
+
+
 @pytest.mark.processes
 class TestHttpContract(TransportContract):
     kinds = ALL_KINDS
 
     @pytest.fixture
-    def rig(self, server: SandboxServer) -> Rig:
-        return HttpRig(server)
+    def rig(self, shared: SandboxServer) -> Iterator[Rig]:
+        rig = HttpRig(shared)
+        rig.set_script({})
+        rig.earlier = len(rig.book().lines())
+        yield rig
+        if rig.is_down:
+            shared.start()
 
 
 class TestMemoryContract(TransportContract):

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest, ProviderEvent
+from accounts.channels.provider_events import HookRequest, ProviderEvent
 from accounts.channels.sandbox.reports import story
 from accounts.channels.sandbox.script import Reports, Script, ScriptError
 from accounts.channels.sandbox.webhook import SandboxWebhook

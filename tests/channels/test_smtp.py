@@ -135,6 +135,23 @@ class TestSmtpContract(TransportContract):
 @pytest.mark.parametrize(
     ("reply", "stage", "kind"),
     [
+        pytest.param(
+            "450 4.1.1 <ann@example.org>: Recipient address rejected: unverified address: connection timed out",
+            Stage.RCPT,
+            Kind.SOFT_BOUNCE,
+            id="the address could not be verified in time",
+        ),
+        pytest.param(
+            "550 5.1.1 <ann@example.org>: Temporary lookup failure", Stage.RCPT, Kind.SOFT_BOUNCE, id="no look-up now"
+        ),
+        pytest.param("550 5.1.1 User unknown; try again later", Stage.RCPT, Kind.SOFT_BOUNCE, id="asked to come back"),
+        pytest.param("550 5.1.1 Greylisted, user unknown", Stage.RCPT, Kind.SOFT_BOUNCE, id="greylisted"),
+        pytest.param(
+            "550 5.1.1 The address couldn't be found. Check for typos and try again.",
+            Stage.RCPT,
+            Kind.HARD_BOUNCE,
+            id="gone, and advice to people",
+        ),
         pytest.param("421 Service not available", Stage.CONNECT, Kind.UNAVAILABLE, id="closed at the door"),
         pytest.param("421 4.7.0 Try again later", Stage.CONNECT, Kind.RATE_LIMITED, id="421 by policy"),
         pytest.param("421 Too many connections", Stage.CONNECT, Kind.RATE_LIMITED, id="421, rate words"),

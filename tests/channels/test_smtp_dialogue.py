@@ -34,7 +34,7 @@ USUAL = {
 
 
 class Server:
-    """Answers every command as it was told, in turn; the last answer for ever. The lines it heard are its book."""
+    """Answers every command as it was told, in turn; the last answer for ever. The lines it received are its book."""
 
     def __init__(self, **answers: str | list[str]) -> None:
         told = {**USUAL, **{verb.replace("dot", "."): answer for verb, answer in answers.items()}}

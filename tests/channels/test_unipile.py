@@ -57,7 +57,7 @@ class TestContract(TransportContract):
         return UnipileRig(server)
 
     def test_check_names_the_account(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "LinkedIn (Unipile) as Ann Lee"
+        assert use(rig, lambda transport: transport.check()) == "LinkedIn (Unipile) API v1 as Ann Lee"
 
     def test_a_connection_request_carries_its_note(self, rig: UnipileRig) -> None:
         assert isinstance(send(rig, INVITATION, "m-1"), Sent)
@@ -276,7 +276,7 @@ def test_an_account_is_well_when_all_its_sources_are(
             use(UnipileRig(server), lambda transport: transport.check())
         assert caught.value.kind is Kind.UNAVAILABLE
     else:
-        assert use(UnipileRig(server), lambda transport: transport.check()) == "LinkedIn (Unipile) as Ann Lee"
+        assert use(UnipileRig(server), lambda transport: transport.check()) == "LinkedIn (Unipile) API v1 as Ann Lee"
 
 
 def test_it_counts_messages_connection_requests_and_inmail_apart() -> None:
@@ -400,8 +400,8 @@ def test_a_look_up_that_fails_is_a_refusal_and_asked_again(answer: Answer, refus
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"name": "Ann Lee", "sources": [{"status": "OK"}]}, "LinkedIn (Unipile) as Ann Lee"),
-        ({"sources": "odd"}, "LinkedIn (Unipile) as a 1"),
+        ({"name": "Ann Lee", "sources": [{"status": "OK"}]}, "LinkedIn (Unipile) API v1 as Ann Lee"),
+        ({"sources": "odd"}, "LinkedIn (Unipile) API v1 as a 1"),
     ],
     ids=["whole", "without a name"],
 )

@@ -46,7 +46,7 @@ class TestContract(TransportContract):
         return MailRig(server)
 
     def test_check_names_the_account(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "Mail (Unipile) as Ann Lee"
+        assert use(rig, lambda transport: transport.check()) == "Mail (Unipile) API v1 as Ann Lee"
 
 
 def test_a_mail_has_recipient_subject_body_and_file() -> None:

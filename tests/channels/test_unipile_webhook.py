@@ -10,7 +10,7 @@ import pytest
 import time_machine
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from tests.channels.hooks import WebhookContract
 
 AT = datetime(2026, 6, 1, 10, tzinfo=UTC)

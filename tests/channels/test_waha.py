@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +32,7 @@ from accounts.channels.http import Answer
 from accounts.channels.paired import address_of
 from accounts.channels.sandbox.provider import CLOSED, SILENT
 from accounts.channels.settings import BadSetting
+from accounts.channels.waha import conversion
 from accounts.channels.waha import transport as waha_transport
 from accounts.channels.waha.transport import (
     WahaTransport,
@@ -221,8 +225,10 @@ def test_the_echo_of_our_request_is_never_shown() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_converted(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> None:
+    settings.MEDIA_ROOT = tmp_path
     monkeypatch.setattr("accounts.channels.waha.transport.CONVERTED", {})
+    monkeypatch.setattr("accounts.channels.waha.transport.WHILE_SENDING", {})
 
 
 def requested(part: Part, address: str = "+4917612345678", url: str | None = None) -> tuple[str, dict[str, Any]]:
@@ -230,13 +236,13 @@ def requested(part: Part, address: str = "+4917612345678", url: str | None = Non
     config = AccountConfig(1, "waha", "Line", "", {"url": "https://waha.example"}, {"api_key": "k"})
     transport = WahaTransport(replace(config, media_url=lambda media: url))
 
-    async def unable(media: Media, kind: str) -> str:
+    async def unable(media: Media, kind: str, patience: float = 0) -> str:
         return ""
 
     async def old(self: Any = None) -> tuple[str, str]:
         return "2025.1.1", "GOWS"
 
-    transport._convert = unable  # type: ignore[method-assign]
+    transport._converted = unable  # type: ignore[method-assign, assignment]
     transport._version = old  # type: ignore[method-assign]
     made = asyncio.run(transport.message(address, part, "m-1"))
     return made.path, json.loads(made.content)
@@ -580,8 +586,11 @@ def test_a_text_has_our_id_where_the_server_takes_it(version: str, engine: str, 
         (Answer(CLOSED, {}), Answer(404, {}), OWN),
         (Answer(CLOSED, {}), Answer(200, {"id": "true_1203@g.us_3EB0OTHER"}), OWN),
         (Answer(500, {"exception": {"message": "4 DEADLINE_EXCEEDED"}}), Answer(CLOSED, {}), OWN),
+        (Answer(CLOSED, {}), Answer(200, {"id": f"true_1203@g.us_{OWN}", "ack": 1}), Sent(OWN)),
+        # An earlier try with the same id was refused.
+        (Answer(CLOSED, {}), Answer(200, {"id": f"true_1203@g.us_{OWN}", "ack": -1}), OWN),
     ],
-    ids=["it went out", "not found", "another one", "no answer"],
+    ids=["it went out", "not found", "another one", "no answer", "WhatsApp has it", "refused before"],
 )
 def test_an_uncertain_text_is_asked_for(answer: Answer, asked: Answer, outcome: Any) -> None:
     gateway, told = send_text(NEW, answer, asked)
@@ -703,6 +712,9 @@ def test_a_conversion_that_fails_says_why_and_sends_nothing(answer: Answer, kind
     with pytest.raises(UploadFailed) as caught:
         gateway.use(lambda transport: transport.prepare(video))
     assert caught.value.reason.kind is kind
+    assert kind is not Kind.UNKNOWN or caught.value.reason.detail.startswith(
+        "WAHA could not convert “poster.png”: ffmp"
+    )
     judge(gateway.use(lambda transport: transport.send("1203@g.us", Part("1:0", 0, "video", media=video), "m-1")), kind)
     assert not any(path.startswith("/api/send") for path in gateway.paths)
 
@@ -746,4 +758,135 @@ def test_old_conversions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     gateway.use(prepare_all)
     assert len(gateway.requests) == 2
-    assert [sha for _, sha, _ in waha_transport.CONVERTED] == ["b"]
+    assert [path.name.partition("-")[0] for path in waha_transport.CONVERTED] == ["b"]
+
+
+class SlowGateway(FakeGateway):
+    """Converts when it is told to."""
+
+    def __init__(self) -> None:
+        raw: Any = b"smaller"
+        super().__init__("waha", {CONVERT: Answer(201, raw), "/api/sendVideo": Answer(201, {"id": "3EB0"})})
+        self.done = asyncio.Event()
+
+    async def _handle(self, request: Any) -> Any:
+        if request.path.endswith("/convert/video"):
+            await self.done.wait()
+        return await super()._handle(request)
+
+
+CONVERT = "/api/my%20line/media/convert/video"
+VIDEO = replace(media(), kind="video", filename="choir.mov")
+
+
+async def refused_upload(transport: Any) -> NotSent:
+    with pytest.raises(UploadFailed) as caught:
+        await transport.prepare(VIDEO)
+    return caught.value.reason
+
+
+def test_a_long_conversion_goes_on_while_the_lane_does_other_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also across slices and restarts: the file is converted once."""
+    monkeypatch.setattr(waha_transport.WahaTransport._converted, "__defaults__", (0.05,))
+    gateway = SlowGateway()
+
+    async def convert_and_send(transport: Any) -> Any:
+        for _ in range(3):
+            reason = await refused_upload(transport)
+            assert (reason.kind, reason.retry_after) == (Kind.UNAVAILABLE, 10.0)
+            assert reason.detail.startswith("WAHA is converting “choir.mov”, since 0 s")
+        gateway.done.set()
+        await asyncio.wait([asyncio.wrap_future(job.result) for job in conversion.UNDER_WAY.values()], timeout=60)
+        await transport.prepare(VIDEO)
+        waha_transport.CONVERTED.clear()  # another process
+        await transport.prepare(VIDEO)
+        return await transport.send("1203@g.us", Part("1:0", 0, "video", media=VIDEO, handle="video"), "m-1")
+
+    assert gateway.use(convert_and_send) == Sent("3EB0")
+    assert gateway.paths == [CONVERT, "/api/sendVideo"]
+    assert gateway.requests[1].json()["file"]["filename"] == "choir.mp4"
+
+
+def test_a_conversion_that_takes_too_long_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "CONVERT_SECONDS", 0.1)
+    reason = SlowGateway().use(refused_upload)
+
+    assert (reason.kind, reason.retry_after) == (Kind.UNAVAILABLE, 60.0), "the gateway may hang: no recipient fails"
+    assert reason.detail.startswith("WAHA did not finish converting “choir.mov” within")
+    assert "shorten it, or convert it before you upload it: videos to MP4" in reason.detail
+
+
+def test_a_failure_is_told_to_the_lane_that_looks_again_and_not_to_a_later_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waha_transport.WahaTransport._converted, "__defaults__", (0.05,))
+    gateway = SlowGateway()
+    gateway.answers[CONVERT] = [Answer(500, exception("ffmpeg exited with code 1"))]
+
+    async def fail_unseen(transport: Any) -> conversion.Job:
+        gateway.done.clear()
+        assert "is converting" in (await refused_upload(transport)).detail
+        (job,) = conversion.UNDER_WAY.values()
+        gateway.done.set()
+        await asyncio.to_thread(job.result.exception, 60)
+        return job
+
+    async def look_again(transport: Any) -> None:
+        await fail_unseen(transport)
+        assert "ffmpeg exited" in (await refused_upload(transport)).detail
+        assert len(gateway.requests) == 1
+        job = await fail_unseen(transport)
+        job.ended -= 3600
+        raw: Any = b"smaller"
+        gateway.answers[CONVERT] = [Answer(201, raw)]
+        monkeypatch.setattr(waha_transport.WahaTransport._converted, "__defaults__", (60.0,))
+        await transport.prepare(VIDEO)
+        assert len(gateway.requests) == 3
+
+    gateway.use(look_again)
+
+
+def test_a_file_that_another_process_renames_meanwhile_is_passed_over(tmp_path: Path) -> None:
+    gateway = SlowGateway()
+    gateway.done.set()
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted" / "listed.part").symlink_to(tmp_path / "and gone")
+
+    assert gateway.use(lambda transport: transport.prepare(VIDEO)).value == "video"
+
+
+def test_a_folder_that_cannot_be_written_fails_no_recipient(tmp_path: Path) -> None:
+    (tmp_path / "converted").touch()
+
+    reason = SlowGateway().use(refused_upload)
+    assert (reason.kind, reason.retry_after) == (Kind.UNAVAILABLE, 60.0)
+    assert reason.detail == "The converted form of “choir.mov” cannot be stored: File exists"
+
+
+def test_a_conversion_of_another_process_is_waited_for_until_it_must_be_over() -> None:
+    gateway = SlowGateway()
+    gateway.done.set()
+
+    async def meet(transport: Any) -> Handle:
+        part = conversion.path_of(transport.base, VIDEO.sha256, "video").with_suffix(".part")
+        part.parent.mkdir()
+        part.touch()
+        assert "is converting" in (await refused_upload(transport)).detail
+        assert not gateway.requests
+        os.utime(part, (0, time.time() - 400))
+        made: Handle = await transport.prepare(VIDEO)
+        assert not part.exists()
+        return made
+
+    assert gateway.use(meet).value == "video"
+
+
+def test_converted_files_that_no_run_used_for_long_are_removed(tmp_path: Path) -> None:
+    gateway = SlowGateway()
+    gateway.done.set()
+    old, young = tmp_path / "converted" / "old.mp4", tmp_path / "converted" / "young.mp4"
+    old.parent.mkdir()
+    for file, days in ((old, 31), (young, 29)):
+        file.touch()
+        os.utime(file, (0, time.time() - days * 86_400))
+
+    gateway.use(lambda transport: transport.prepare(VIDEO))
+    assert (old.exists(), young.exists()) == (False, True)

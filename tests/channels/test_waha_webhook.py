@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from tests.channels.hooks import WebhookContract
 
 LID, NUMBER = "999888777@lid", "4917612345678@s.whatsapp.net"
@@ -157,6 +157,12 @@ class TestWebhook(WebhookContract):
         assert event.detail == {"kind": "unknown"}
         assert "refused" in event.text
 
+    def test_a_second_try_with_the_same_id_may_be_refused_too(self) -> None:
+        first, copy, second = ack(-1), ack(-1), ack(-1) | {"timestamp": 1_780_000_060_123}
+        assert self.one(first).key == self.one(copy | {"id": "evt_02"}).key == "ack:3EB0CC:-1:1780000000123"
+        assert self.one(second).key == "ack:3EB0CC:-1:1780000060123"
+        assert self.one(ack(2) | {"timestamp": 1_780_000_060_123}).key == self.one(ack(2)).key == "ack:3EB0CC:2"
+
     def test_a_late_refusal_says_how_long_new_chats_are_blocked(self) -> None:
         event = self.one(ack(-1, error={"code": "463", "blocked": True, "until": "2026-05-29T00:26:40.123Z"}))
 
@@ -242,12 +248,12 @@ class TestWebhook(WebhookContract):
         assert self.parse(body) == []
 
     @pytest.mark.parametrize(
-        ("name", "heard"), [(None, True), ("default", True), ("acme", False)], ids=["nobody says", "ours", "another"]
+        ("name", "received"), [(None, True), ("default", True), ("acme", False)], ids=["nobody says", "ours", "another"]
     )
-    def test_an_account_without_a_session_has_waha_s_own(self, name: str | None, heard: bool) -> None:
+    def test_an_account_without_a_session_has_waha_s_own(self, name: str | None, received: bool) -> None:
         account = AccountConfig(1, "waha", "Line", "", {}, {"hmac_key": "k3y"})
 
-        assert bool(self.webhook.parse(self.request({**message(), "session": name}), account)) is heard
+        assert bool(self.webhook.parse(self.request({**message(), "session": name}), account)) is received
 
     @pytest.mark.parametrize(
         ("statuses", "since"),

@@ -58,7 +58,7 @@ class TestContract(TransportContract):
         return WassengerRig(server)
 
     def test_check_names_the_number(self, rig: Rig) -> None:
-        assert use(rig, lambda transport: transport.check()) == "Wassenger as Choir +4917612345678"
+        assert use(rig, lambda transport: transport.check()) == "Wassenger API v1 as Choir +4917612345678"
 
     def test_groups_have_name_and_size(self, rig: Rig) -> None:
         groups = use(rig, lambda transport: transport.groups())
@@ -181,9 +181,9 @@ def test_groups_in_other_shapes() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"session": {"status": "online"}, "alias": "Choir", "phone": "+49176"}, "Wassenger as Choir +49176"),
-        ({"alias": "Choir"}, "Wassenger as Choir"),
-        ({"session": {"status": ""}, "phone": "+49176"}, "Wassenger as +49176"),
+        ({"session": {"status": "online"}, "alias": "Choir", "phone": "+49176"}, "Wassenger API v1 as Choir +49176"),
+        ({"alias": "Choir"}, "Wassenger API v1 as Choir"),
+        ({"session": {"status": ""}, "phone": "+49176"}, "Wassenger API v1 as +49176"),
     ],
     ids=["whole", "only a name", "only a number"],
 )

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest
 from accounts.channels.http import Answer
+from accounts.channels.provider_events import HookRequest
 from accounts.channels.wassenger.transport import outcome_of
 from accounts.channels.wassenger.webhook import WassengerWebhook
 from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport, judge_report

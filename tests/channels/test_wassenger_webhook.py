@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from accounts.channels.provider_events import EventKind, HookRequest, ProviderEvent
 from tests.channels.hooks import WebhookContract
 from tests.gateways.captures.wassenger import receipt_nested, written_nested
 
@@ -64,7 +64,7 @@ class TestWebhook(WebhookContract):
         receipt_nested("delivered", waId="3EB0EE"),
         receipt_nested("failed", waId="3EB0FF", error={"message": "No"}),
     )
-    future = (event("label:new", {"id": "x"}), ack("heard"), session("hibernating"))
+    future = (event("label:new", {"id": "x"}), ack("hummed"), session("hibernating"))
 
     def headers(self, body: bytes) -> dict[str, str]:
         return {"x-wassenger-signature": hmac.new(b"k3y", body, hashlib.sha256).hexdigest()}

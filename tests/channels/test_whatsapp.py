@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import LONGEST_TIMEOUT, AccountConfig, Kind, NotSent
+from accounts.channels.http import Answer
 from accounts.channels.whatsapp.bridge.scripted import group_address
-from accounts.channels.whatsapp.transport import WhatsAppTransport
+from accounts.channels.whatsapp.transport import WhatsAppTransport, checked
 from tests.channels.contract import TEXT, Received, Rig, TransportContract, send
 from tests.whatsapp.running import InThread
 
@@ -77,3 +78,19 @@ class TestWhatsApp(TransportContract):
 
         assert isinstance(outcome, NotSent)
         assert outcome.kind is Kind.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [
+        ("", "WhatsApp +4917612345678"),
+        ("0.5.2", "WhatsApp +4917612345678 by neonize 0.5.2"),
+        (
+            "0.6.0",
+            "WhatsApp +4917612345678 by neonize 0.6.0. Crier is tested with neonize 0.5; what version 0.6.0 answers "
+            "may be misread.",
+        ),
+    ],
+)
+def test_the_version_is_told_and_compared(library: str, words: str) -> None:
+    assert checked(Answer(200, {"connected": True, "address": "+4917612345678", "library": library})) == words

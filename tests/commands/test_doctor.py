@@ -7,11 +7,14 @@ from datetime import timedelta
 from threading import Thread
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
+import psycopg
 import pytest
 from cryptography.fernet import Fernet
 from django.core.wsgi import get_wsgi_application
+from django.db import connection
 from django.utils import timezone
 
+from fanout.database import conninfo
 from fanout.inbound import worker
 from fanout.models import Activity
 from fanout.ops import diagnosis, tasks
@@ -24,6 +27,7 @@ from tests.factories import (
     DriverFactory,
     InboundEventFactory,
     ReminderFactory,
+    RunFactory,
     RunTargetFactory,
 )
 
@@ -33,14 +37,16 @@ pytestmark = pytest.mark.django_db
 # --- doctor -------------------------------------------------------------------------------------------------
 
 
-def test_a_healthy_crier():
+def test_a_healthy_crier(settings):
+    settings.EMBEDDED_DATABASE = True  # also with TEST_DATABASE_URL: the suite's settings are those of one machine
     for cluster in ("main", "drivers"):
         ClusterBeatFactory(cluster=cluster)
     DriverFactory()
     tasks.ensure_schedules()
     with worker.worker_lock():
         checks = data("doctor")["checks"]
-    assert {check["state"] for check in checks} == {"ok"}
+    assert checks
+    assert [check for check in checks if check["state"] != "ok"] == []
     assert len(checks) == len(diagnosis.LOOKS)
 
 
@@ -54,13 +60,13 @@ def test_a_healthy_crier():
 def test_reports_that_are_not_worked_on_are_found(fields, says):
     InboundEventFactory(**fields)
     with worker.worker_lock():
-        verdict = diagnosis.hearing()
+        verdict = diagnosis.inbound()
     assert (verdict.state, says in verdict.text) == (diagnosis.WARNING, True)
 
 
 def test_a_sick_crier_says_what_to_do():
     AccountFactory(config={"url": "http://127.0.0.1:1"}, label="Line")
-    assert not_done("doctor") == "Failing checks: clusters, drivers, hearing, schedules, accounts."
+    assert not_done("doctor") == "Failing checks: clusters, drivers, inbound, schedules, accounts."
     verdicts = {verdict.name: verdict for verdict in diagnosis.examine()}
     assert "make up" in verdicts["clusters"].hint
     assert verdicts["accounts"].text.startswith("Line: ")
@@ -126,6 +132,18 @@ def test_locks_need_room_for_the_lanes_of_other_machines_too():
     assert diagnosis.locks().state == diagnosis.OK
     DriverFactory.create(host="another", lanes=10_000_000, beat_at=timezone.now())
     assert diagnosis.locks().state == diagnosis.FAILED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_doctor_names_a_session_that_stands_still_in_a_transaction(monkeypatch):
+    monkeypatch.setattr(diagnosis, "STUCK_AFTER", timedelta(0))
+    run = RunFactory.create()
+    assert diagnosis.stuck_clients().state == diagnosis.OK
+    with psycopg.connect(conninfo(connection.settings_dict), application_name="a shell") as stuck:
+        stuck.execute("SELECT 1 FROM fanout_run WHERE id = %s FOR UPDATE", [run.pk])
+        verdict = diagnosis.stuck_clients()
+        assert (verdict.state, "a shell" in verdict.text) == (diagnosis.WARNING, True)
+        assert str(stuck.info.backend_pid) in verdict.hint
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ def test_export_to_a_file_and_as_json(tmp_path):
 def test_a_report_has_the_planned_time_and_the_slip():
     run = RunFactory.create(status="queued")
     RunTargetFactory(run=run, planned_at=run.scheduled_for - timedelta(hours=1))
-    slip = {"from": (run.scheduled_for - timedelta(hours=1)).isoformat(), "to": run.scheduled_for.isoformat()}
-    Run.objects.update(slips={str(run.account_id): slip | {"why": "outside the account's business hours"}})
+    delay = {"from": (run.scheduled_for - timedelta(hours=1)).isoformat(), "to": run.scheduled_for.isoformat()}
+    Run.objects.update(slips={str(run.account_id): delay | {"why": "outside the account's business hours"}})
     (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
     assert row["planned_for"] == run.scheduled_for.isoformat(timespec="milliseconds")
     assert row["slip_reason"] == "outside the account's business hours"

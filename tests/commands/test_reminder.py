@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from accounts.channels.templates import Template
+from accounts.models import MessageTemplate
 from fanout.models import Run
 from reminders.models import MediaFile, Recipient, Reminder
 from tests.commands.calling import bad_input, data, text
@@ -268,3 +273,83 @@ def test_message_2_through_an_unread_mailbox_warns(owner, tmp_path):
     words = ("--account", "Office", "--subject", "Rent", "--text", "Due", "--reply-text", "Thank you!")
     found = data("reminder", "add", *words, "--to", f"{tmp_path}/mail.txt")
     assert found["warning"].startswith("Message 2 needs replies, and Crier receives none for Office.")
+
+
+# --- message templates --------------------------------------------------------------------------------------
+
+NEWS = Template("news", "en", body="News from the choir: {{1}}\nReply STOP to get no more.")
+VISIT = Template(
+    "visit", "de", named=True, header="text", header_text="Flat {{flat}}", body="Hello {{who}}, we come {{when}}."
+)
+POSTER = [Template("poster", language, header="image", body="Hello {{1}}, look!") for language in ("en", "de")]
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    """An account with templates, and the words of a reminder to a person that it sends."""
+    account = AccountFactory.create(
+        label="Line", channel="cloud", config={"phone_number_id": "1"}, templates_read_at=timezone.now()
+    )
+    for one in (NEWS, VISIT, *POSTER, Template("old", "en", status="PAUSED", body="Hello.")):
+        MessageTemplate.objects.create(account=account, name=one.name, language=one.language, content=asdict(one))
+    path = tmp_path / "people.csv"
+    path.write_text("address,name,flat\n+60123456789,Ann Lee,7\n")
+    return ("reminder", "add", "--account", "Line", "--to", str(path))
+
+
+def test_each_part_may_have_a_template_with_its_values(cloud, tmp_path):
+    (tmp_path / "poster.png").write_bytes(PNG)
+    doors = ("--text", "Doors open at nine.\nBring a friend.", "--template", "news:en", "--value", "1=doors at nine.")
+    visit = ["--text", "We come.", "--template", "visit"]
+    visit += ("--value", "header.flat={flat}", "--value", "who={first_name}", "--value", "when=at 9=10")
+    poster = ("--media", f"{tmp_path}/poster.png", "--template", "poster:de", "--value", "1={first_name}")
+    answer = data(*cloud, *doors, *visit, *poster, "--text", "Bye")
+
+    assert answer["templates"] == ["news:en", "visit:de", "poster:de", ""]
+    assert "part 4 has no template" in answer["warning"]
+    stored = [(part.template or {}).get("values") for part in Reminder.objects.get().messages.all()]
+    assert stored == [
+        {"body.1": "doors at nine."},
+        {"header.flat": "{flat}", "body.who": "{first_name}", "body.when": "at 9=10"},
+        {"body.1": "{first_name}"},
+        None,
+    ]
+
+    said = text("reminder", "preview", str(answer["reminder"]))
+    assert "by the template visit (de)\n  Flat 7\n  \n  Hello Ann, we come at 9=10.\n" in said
+    assert "Part 4, to people who have not written within 24 hours: People who" in said
+    shown = data("reminder", "preview", str(answer["reminder"]))["without_a_recent_message"]
+    assert [part["where"] for part in shown] == ["part 1", "part 2", "part 3", "part 4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--template", "news"], "--template needs a --text or --media before it"),
+        (["--text", "a", "--value", "1=x"], "--value needs a --template before it"),
+        (["--text", "a", "--template", "old"], "choose one of news:en, poster:de, poster:en, visit:de"),
+        (["--text", "a", "--template", "poster"], "choose one of poster:de, poster:en"),
+        (["--text", "a", "--template", "news", "--value", "2=x"], "the variables of news:en are body.1"),
+        (["--text", "a", "--template", "news", "--value", "x"], "write VARIABLE=TEXT"),
+        (["--text", "a", "--template", "news"], "Fill in {{1}} in the body"),
+        (["--text", "a", "--template", "news", "--value", "1=x\ny"], "on one line"),
+        (["--text", "a", "--template", "poster:en", "--value", "1=x"], "starts with an image"),
+    ],
+)
+def test_a_template_that_would_be_refused_is_bad_input(cloud, words, sentence):
+    assert sentence in bad_input(*cloud, *words)
+    assert not Reminder.objects.exists()
+
+
+def test_templates_are_listed_with_their_variables(cloud):
+    found = data("reminder", "templates", "--account", "Line")["templates"]
+    assert [row["template"] for row in found] == ["news:en", "poster:de", "poster:en", "visit:de"]
+    assert (found[3]["variables"], found[1]["file"]) == (["header.flat", "body.who", "body.when"], "image")
+    assert "News from the choir: {{1}} Reply STOP to get no more." in text("reminder", "templates", "--account", "Line")
+
+
+def test_other_channels_have_no_templates(to):
+    AccountFactory(label="Line")
+    assert "without templates" in bad_input("reminder", "templates", "--account", "Line")
+    words = ("--account", "Line", "--to", to, "--text", "a", "--template", "news")
+    assert "without templates" in bad_input("reminder", "add", *words)

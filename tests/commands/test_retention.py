@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -23,6 +25,7 @@ from tests.engine.test_lock_order import waits
 from tests.factories import (
     ActivityFactory,
     InboundEventFactory,
+    MediaFileFactory,
     NotificationFactory,
     RunFactory,
 )
@@ -164,6 +167,20 @@ def test_retention_leaves_what_is_used_again_at_this_moment(settings, word):
     assert kept._default_manager.count() == 1
     if word == "texts":
         assert InboundEvent.objects.get().text == "yes"
+
+
+def test_retention_removes_conversions_that_are_old_or_have_no_original(settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+    kept = MediaFileFactory.create().sha256
+    folder = tmp_path / "converted"
+    folder.mkdir()
+    for name, days in ((f"{kept}-a.mp4", 29), (f"{kept}-b.mp4", 31), (f"{'0' * 64}-a.mp4", 0)):
+        (folder / name).touch()
+        os.utime(folder / name, (0, time.time() - days * 86_400))
+
+    assert data("retention", "--dry-run")["conversions"] == 2
+    assert data("retention")["conversions"] == 2
+    assert [file.name for file in folder.iterdir()] == [f"{kept}-a.mp4"]
 
 
 def test_retention_is_bounded(old_and_new):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from fanout.management.commands.forecast import days
+from fanout.plans.forecast import Forecast
+from fanout.plans.outlook import DayPlan
 from tests.commands.calling import bad_input, data, text
 from tests.factories import (
     AccountFactory,
@@ -40,6 +45,20 @@ def test_forecast_of_a_reminder_and_a_run():
     run = RunFactory.create(targets={"pending": 2}, status="running")
     assert "2 groups" in text("forecast", "--run", str(run.pk))
     assert "Name either" in bad_input("forecast")
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"),
+    [
+        pytest.param(1, [], id="one day: the sentence has it all"),
+        pytest.param(2, ["day", "2026-03-02", "2026-03-03"], id="two days"),
+    ],
+)
+def test_several_days_of_a_forecast_are_a_table(number: int, lines: list[str]) -> None:
+    first = datetime(2026, 3, 2, 17, tzinfo=UTC)
+    plan = [first + timedelta(days=n) for n in range(number)]
+    known = Forecast(None, None, False, 0, "", [DayPlan(at.date(), 10, 20, at) for at in plan], "")
+    assert [line.split()[0] for line in days(known, "UTC")] == lines
 
 
 def test_why_says_what_binds():

@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from config import env
 from config.local import children
 from config.local.children import Child, end, session_members
 from config.local.supervisor import Record, StartError, Supervisor
@@ -187,3 +189,15 @@ def test_links_start_with_where_the_server_listens(settings, tmp_path, monkeypat
     parent = Supervisor(lambda line: None, host, 8000, sandbox=False, workers=None)
     parent.record.close()
     assert parent.env["SITE_URL"] == site
+
+
+def test_the_address_of_the_web_server_is_known_to_other_shells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Any
+) -> None:
+    """`manage.py account hook` prints it."""
+    monkeypatch.delenv("SITE_URL", raising=False)
+    monkeypatch.setattr(env, "VAR_DIR", tmp_path)
+    settings.VAR_DIR = tmp_path
+    assert env.last_site() == ""
+    Supervisor(lambda line: None, "127.0.0.1", 8123, sandbox=False, workers=None).record.close()
+    assert env.last_site() == "http://127.0.0.1:8123"

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from cryptography.fernet import Fernet
@@ -20,6 +22,7 @@ from django.db import connection
 
 from accounts.knobs import KNOBS
 from config import env
+from config.local.embedded_files import layout
 from tests.crier_processes import bare_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,14 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     world = bare_environment(**{"DATABASE_URL": settings.DATABASE_URL, **known, **variables})
     command = [sys.executable, "manage.py", *arguments]
     return subprocess.run(command, cwd=ROOT, env=world, capture_output=True, text=True, timeout=180, check=False)
+
+
+def settings_with(monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Any]:
+    """Return what the settings module defines in an environment with these variables."""
+    known = {"SECRET_KEY": "x", "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
+    for name, value in ({"DATABASE_URL": settings.DATABASE_URL} | known | variables).items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(ROOT / "config" / "settings.py"))
 
 
 def test_every_variable_that_is_read_is_explained():
@@ -82,15 +93,8 @@ def test_every_variable_that_is_read_is_explained():
     ],
 )
 def test_a_wrong_value_is_one_sentence(monkeypatch, name, value, sentence):
-    variables = {
-        "DATABASE_URL": settings.DATABASE_URL,
-        "SECRET_KEY": "x",
-        "CREDENTIAL_KEYS": Fernet.generate_key().decode(),
-    }
-    for key, content in (variables | {name: value}).items():
-        monkeypatch.setenv(key, content)
     with pytest.raises(ImproperlyConfigured) as caught:
-        runpy.run_path(str(ROOT / "config" / "settings.py"))
+        settings_with(monkeypatch, **{name: value})
     assert sentence in str(caught.value)
     assert "hid" not in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
@@ -126,6 +130,7 @@ LEADER = {"target_session_attrs": "read-write", "connect_timeout": "3"}
         ("postgresql://127.0.0.1:5432/x?user=u", "", "127.0.0.1", "5432", {}),
         ("postgres://u:p@[::1]:5432/x?sslmode=require", "p", "::1", "5432", {"sslmode": "require"}),
         ("postgresql://u@/x?host=%2Fvar%2Frun", "", "/var/run", "", {}),
+        ("postgresql://u@db/x?options=-c%20work_mem%3D9MB", "", "db", "", {"options": "-c work_mem=9MB"}),
         ("postgresql://u:p@db1:5432,db2:5433/x", "p", "db1,db2", "5432,5433", LEADER),
         ("postgresql://u@[::1]:5432,db2/x", "", "::1,db2", "5432,", LEADER),
         ("postgresql://u@db1,db2/x?connect_timeout=9", "", "db1,db2", ",", LEADER | {"connect_timeout": "9"}),
@@ -135,7 +140,14 @@ def test_usable_addresses_of_a_database_are_taken(url, password, host, port, opt
     monkeypatch.setenv("DATABASE_URL", url)
     assert env.database_url() == url
     names = {"NAME": "x", "USER": "u", "PASSWORD": password, "HOST": host, "PORT": port}
-    assert env.database_settings(url) == names | {"OPTIONS": options}
+    limits = "-c lock_timeout=1500 -c idle_in_transaction_session_timeout=0"
+    whole = {"options": f"{limits} {options.get('options', '')}".strip()}
+    assert env.database_settings(url, 1.5, 0) == names | {"OPTIONS": env.NOTICE_A_CUT | options | whole}
+
+
+def test_the_time_after_which_a_cut_is_noticed_can_be_chosen() -> None:
+    chosen = env.database_settings("postgresql://u@db1/x?tcp_user_timeout=60000", 1.5, 0)["OPTIONS"]
+    assert chosen["tcp_user_timeout"] == "60000"
 
 
 @pytest.mark.processes
@@ -187,18 +199,22 @@ def test_an_unreachable_database_is_reported_as_json(words):
     assert json.loads(done.stdout)["error"].startswith("The database is not available: ")
 
 
-@pytest.mark.processes
-def test_this_machine_is_always_an_allowed_host():
-    program = "from django.conf import settings; print(settings.ALLOWED_HOSTS)"
-    done = run("shell", "--no-imports", "-c", program, ALLOWED_HOSTS="crier.example.com")
-    assert done.stdout.strip() == "['crier.example.com', 'localhost', '127.0.0.1', '[::1]']"
-
-
-@pytest.mark.processes
-def test_the_public_address_is_an_allowed_host():
-    program = "from django.conf import settings; print(settings.ALLOWED_HOSTS)"
-    done = run("shell", "--no-imports", "-c", program, PUBLIC_URL="https://hello.example.com:8443/crier")
-    assert done.stdout.strip() == "['localhost', '127.0.0.1', '[::1]', 'hello.example.com']"
+@pytest.mark.parametrize(
+    ("name", "value", "hosts"),
+    [
+        pytest.param(
+            "ALLOWED_HOSTS", "crier.example.com", ["crier.example.com", "localhost", "127.0.0.1", "[::1]"], id="listed"
+        ),
+        pytest.param(
+            "PUBLIC_URL",
+            "https://hello.example.com:8443/crier",
+            ["localhost", "127.0.0.1", "[::1]", "hello.example.com"],
+            id="public address",
+        ),
+    ],
+)
+def test_this_machine_and_the_public_address_are_allowed_hosts(monkeypatch, name, value, hosts):
+    assert settings_with(monkeypatch, **{name: value})["ALLOWED_HOSTS"] == hosts
 
 
 @pytest.mark.processes
@@ -262,8 +278,13 @@ def test_production_settings_pass_the_deployment_check():
 
 
 @pytest.mark.django_db
-def test_the_tests_use_a_directory_and_a_database_of_their_own():
+def test_the_tests_use_a_database_of_their_own():
     assert connection.settings_dict["NAME"].startswith("test_")
+
+
+def test_the_tests_use_a_directory_and_a_server_of_their_own():
+    embedded = f"host={layout(settings.VAR_DIR).socket_dir}"
+    assert os.environ.get("TEST_DATABASE_URL", embedded) in unquote(settings.DATABASE_URL)
     assert not settings.VAR_DIR.is_relative_to(ROOT)
     assert settings.MEDIA_MAX_MB == 64
 
@@ -275,7 +296,7 @@ def test_the_suite_ignores_what_a_developer_has_set(tmp_path):
     nonsense = dict.fromkeys(names, "nonsense") | {"DJANGO_SETTINGS_MODULE": "nonsense", "PGHOST": "nonsense"}
     (tmp_path / "env").write_text("".join(f"{name}=nonsense\n" for name in names))
     nonsense["CRIER_ENV_FILE"] = str(tmp_path / "env")
-    test = "tests/config/test_env.py::test_the_tests_use_a_directory_and_a_database_of_their_own"
+    test = "tests/config/test_env.py::test_the_tests_use_a_directory_and_a_server_of_their_own"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
     environment = bare_environment(**nonsense)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)

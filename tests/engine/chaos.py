@@ -1,16 +1,23 @@
 """A campaign against real processes, at seeded moments.
 
     python -m tests.engine.chaos --kills 50 --seed 1
-    python -m tests.engine.chaos --fail-over
+    python -m tests.engine.chaos --fail-over --kills 20
+    python -m tests.engine.chaos --lose-commits
+    python -m tests.engine.chaos --restore
+    python -m tests.engine.chaos --cluster --rounds 2
 
 It has a PostgreSQL, a sandbox provider and a cluster of its own under a temporary directory, and sends runs of two
 parts through them: two runs of one account each, one that two accounts share, and one whose provider takes ten
-seconds to answer. First come kill -9 of drivers, whole clusters and PostgreSQL: what was in flight then may be
-uncertain. Then come accidents after which nothing is: PostgreSQL alone is killed, the cluster is stopped cleanly, its
-clock is set back. The provider's book judges: no part twice, nothing lost, the pace held, and nothing unconfirmed that
-was certain. With `--fail-over` the database is a leader with a synchronous standby instead; the leader is killed in the
-middle and the standby promoted, which makes nothing uncertain. Prints one JSON object and exits with 1 when a promise
-was broken.
+seconds to answer. First come kill -9 of drivers, whole clusters and PostgreSQL, among operators at the same moment,
+clients that stand still with rows locked, and a full disk: what was in flight then may be uncertain. Then come
+accidents after which nothing is: PostgreSQL alone is killed, the cluster is stopped cleanly, its clock is set back, or
+one of the troubles without a kill. The provider's book judges: no part twice, nothing lost, the pace held, and nothing
+unconfirmed that was certain; a run with work that no lane drives for a minute is a failure. With `--fail-over` the
+database is a leader with a synchronous standby instead; the leader is killed in the middle and the standby promoted,
+which makes nothing uncertain, and the kills (of drivers and clusters) come after it. With `--lose-commits` the standby
+is asynchronous and lags behind, with `--restore` the database is recovered to an earlier moment, and with `--cluster`
+there are three servers (tests/engine/cluster_campaign.py). Prints one JSON object and exits with 1 when a promise was
+broken.
 """
 
 from __future__ import annotations
@@ -32,7 +39,9 @@ from typing import Any, TypeVar
 import psutil
 from cryptography.fernet import Fernet
 
-from tests.engine.standby import Pair
+from tests.engine import database_cluster
+from tests.engine.standby import Archived, Pair
+from tests.engine.trouble import KINDS, Trouble
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,16 +49,23 @@ PATIENCE = 120.0
 STOP_PATIENCE = 30.0
 LATE_ANSWERS = 30.0
 STANDSTILL = 60.0
+WATCHED = 12.0  # seconds after which a call under way has ended
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, help="50; with --fail-over none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--groups", type=int, default=0)
     parser.add_argument("--rate", type=int, default=900)
     parser.add_argument("--fail-over", action="store_true", help="kill a leader and promote its standby, once")
+    parser.add_argument("--lose-commits", action="store_true", help="the same with a standby that lags behind")
+    parser.add_argument("--restore", action="store_true", help="recover the database to an earlier moment, once")
+    parser.add_argument("--cluster", action="store_true", help="three database machines with Patroni, two of Crier")
+    parser.add_argument("--rounds", type=int, default=1, help="with --cluster: accidents of each kind")
     given = parser.parse_args()
+    if given.cluster and (problem := database_cluster.missing()):
+        sys.exit(f"skipped: {problem}")
     with tempfile.TemporaryDirectory(prefix="crier-chaos-") as folder, ExitStack() as stack:
         os.chmod(folder, 0o755)
         os.environ |= {
@@ -61,16 +77,22 @@ def main() -> None:
             "LOG_LEVEL": "WARNING",
         }
         os.environ.pop("DATABASE_URL", None)
-        pair = stack.enter_context(Pair(Path(folder))) if given.fail_over else None
-        if pair:
+        fails_over = given.fail_over or given.lose_commits
+        servers: Pair | Archived | database_cluster.DatabaseCluster | None = None
+        if fails_over:
+            servers = stack.enter_context(Pair(Path(folder), not given.lose_commits))
+        elif given.restore:
+            servers = stack.enter_context(Archived(Path(folder)))
+        elif given.cluster:
+            servers = stack.enter_context(database_cluster.DatabaseCluster(Path(folder)))
+        if servers:
             keys = {"SECRET_KEY": "chaos", "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
             permitted = {"HTTPS": "no", "SANDBOX": "yes", "ALLOW_PRIVATE_NETWORKS": "yes"}
-            os.environ |= {"DATABASE_URL": pair.url} | keys | permitted
+            os.environ |= {"DATABASE_URL": servers.url} | keys | permitted
         import django
 
         django.setup()
-        campaign = FailOver(Path(folder), given, pair) if pair else Campaign(Path(folder), given)
-        report = campaign.run()
+        report = campaign_of(Path(folder), given, servers).run()
         if report["broken"]:
             report["log"] = tempfile.mkstemp(prefix="crier-chaos-", suffix=".log")[1]
             shutil.copy(Path(folder, "cluster.log"), report["log"])
@@ -78,15 +100,29 @@ def main() -> None:
     sys.exit(0 if not report["broken"] else 1)
 
 
+def campaign_of(folder: Path, given: argparse.Namespace, servers: Any) -> Campaign:
+    if given.cluster:
+        from tests.engine.cluster_campaign import ClusterCampaign
+
+        return ClusterCampaign(folder, given, servers)
+    if given.lose_commits:
+        return LostCommits(folder, given, servers)
+    if given.restore:
+        return Restored(folder, given, servers)
+    return FailOver(folder, given, servers) if given.fail_over else Campaign(folder, given)
+
+
 class Campaign:
+    default_kills = 50
+    victims = {"worker": 6, "cluster": 2, "postgres": 2}  # each with how often it is chosen
     slow_groups = 12  # through the provider that takes ten seconds
 
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
-        self.kills = given.kills
+        self.kills = self.default_kills if given.kills is None else given.kills
         self.rate = given.rate
         # Enough to last for all kills: about a second between two.
-        self.groups = given.groups or max(60, given.kills * self.rate // 60 // 2)
+        self.groups = given.groups or max(60, self.kills * self.rate // 60 // 2)
         self.rng = random.Random(given.seed)
         self.killed: dict[str, int] = {}
         self.cluster: subprocess.Popen[bytes] | None = None
@@ -101,28 +137,36 @@ class Campaign:
         call("migrate", "-v0")
         script = {"slow": {"latency_ms": [8500, 9800]}, "*": {"latency_ms": [20, 120]}}
         with SandboxServer(self.folder, script=script) as sandbox:
+            self.sandbox = sandbox
             os.environ["SANDBOX_URL"] = sandbox.url
             runs = self.scene(sandbox.url)
+            self.trouble = Trouble(self.rng, runs, self.user)
             began = time.monotonic()
             self.start_cluster()
             try:
                 self.torment()
                 self.accidents()
+                wait(lambda: self.trouble.end_due(everything=True))
                 finished = self.wait_for_the_end(runs)
+                undriven = wait(lambda: [undriven_work()])[0]
                 gaps = time.monotonic() - began
             finally:
                 self.stop_cluster()
+            self.broken += undriven
             return self.judge(runs, sandbox.book(), finished, gaps)
 
     def wait_for_the_end(self, runs: list[Any]) -> bool:
         """As long as anything moves: a busy machine needs its time. False: it stands still."""
         before = sys.maxsize
-        while (left := (wait(lambda: self.supervise() and [unsettled(runs)]) or [before])[0]) < before:
+        while (left := (wait(lambda: self.go_on() and [unsettled(runs)]) or [before])[0]) < before:
             if left == 0:
                 return True
             before = left
-            wait(lambda: self.supervise() and unsettled(runs) == 0, patience=STANDSTILL)
+            wait(lambda: self.go_on() and unsettled(runs) == 0, patience=STANDSTILL)
         return False
+
+    def go_on(self) -> bool:
+        return self.supervise() and self.trouble.resume_paused()
 
     def scene(self, url: str) -> list[Any]:
         from django.contrib.auth import get_user_model
@@ -175,9 +219,16 @@ class Campaign:
         wait(lambda: bool(driver_pids()))
         for _ in range(self.kills):
             time.sleep(self.rng.uniform(0.2, 1.6))
-            victim = self.rng.choices(["worker", "cluster", "postgres"], [6, 2, 2])[0]
+            self.trouble.end_due()
+            if self.rng.random() < 0.4:
+                self.trouble.begin()
+            if self.rng.random() < 0.2:
+                wait(self.trouble.resume_paused)
+            victim = self.rng.choices([*self.victims], [*self.victims.values()])[0]
             getattr(self, f"kill_{victim}")()
             self.killed[victim] = self.killed.get(victim, 0) + 1
+        wait(lambda: self.trouble.end_due(everything=True))
+        wait(self.trouble.resume_paused)
 
     def accidents(self) -> None:
         """After these nothing is uncertain: the process that sent a message lives and knows its outcome."""
@@ -185,10 +236,15 @@ class Campaign:
             time.sleep(0.5)  # a process that was killed a moment ago still looks alive
             wait(lambda: self.supervise() and bool(driver_pids()) and nothing_left_in_flight())
             before = unconfirmed()
-            accident = self.rng.choice(["kill_postgres", "stop", "set_clock_back"])
+            accident = self.rng.choice(["kill_postgres", "stop", "set_clock_back", *KINDS])
             time.sleep(self.rng.uniform(0.2, 1.6))
-            getattr(self, accident)()
-            self.killed[accident] = self.killed.get(accident, 0) + 1
+            if accident in KINDS:
+                self.trouble.begin(accident)
+                wait(lambda: self.trouble.end_due())
+                wait(self.trouble.resume_paused)
+            else:
+                getattr(self, accident)()
+                self.killed[accident] = self.killed.get(accident, 0) + 1
             # A lost lane's targets are unconfirmed until the answers come that their sender still waits for.
             self.expect_unconfirmed(before, accident)
 
@@ -271,16 +327,17 @@ class Campaign:
         duplicates = book.duplicates("to", "part")
         if duplicates:
             broken.append(f"parts delivered twice: {duplicates}")
-        heard = {(delivery.to, delivery.part) for delivery in book.deliveries()}
+        received = {(delivery.to, delivery.part) for delivery in book.deliveries()}
         counts: dict[str, int] = {}
         for run in runs:
-            broken += judge_run(run, heard, counts)
+            broken += judge_run(run, received, counts)
         peaks = {f"a{n}": book.peak(f"a{n}") for n in range(4)}
         if max(peaks.values(), default=0) > self.rate + 3:
             broken.append(f"more than {self.rate + 3} messages in 60 s: {peaks}")
         return {
             "broken": broken,
             "kills": self.killed,
+            "trouble": dict(self.trouble.seen),
             "targets": counts,
             "deliveries": len(book.deliveries()),
             "peaks": peaks,
@@ -292,8 +349,10 @@ class FailOver(Campaign):
     """The leader of two servers dies while runs are under way, and the standby takes over."""
 
     slow_groups = 2
+    default_kills = 0
+    victims = {"worker": 3, "cluster": 1}
 
-    def __init__(self, folder: Path, given: argparse.Namespace, pair: Pair) -> None:
+    def __init__(self, folder: Path, given: argparse.Namespace, pair: Any) -> None:
         super().__init__(folder, given)
         self.pair = pair
 
@@ -306,21 +365,77 @@ class FailOver(Campaign):
         wait(lambda: self.supervise() and sent_parts() > before)
         self.killed["leader"] = 1
         self.standstill = time.monotonic() - promoted_at
+        self.expect_unconfirmed(0, "the fail-over")
+        super().torment()
 
     def accidents(self) -> None:
-        self.expect_unconfirmed(0, "the fail-over")
+        """The other accidents need the embedded server."""
 
     def judge(self, runs: list[Any], book: Any, finished: bool, seconds: float) -> dict[str, Any]:
         found = super().judge(runs, book, finished, seconds)
         return found | {"seconds_from_promotion_to_result": round(self.standstill, 1)}
 
 
-def judge_run(run: Any, heard: set[tuple[str, int]], counts: dict[str, int]) -> list[str]:
+class LostCommits(FailOver):
+    """The same with an asynchronous standby that has not got the last commits. Nothing is sent after the promotion
+    until an operator confirms, and nothing twice after that."""
+
+    def lose(self) -> None:
+        wait(lambda: sent_parts() > self.groups // 2)
+        self.pair.hold_back()
+        before = wait(sent_parts)
+        wait(lambda: sent_parts() > before + self.groups // 2)
+        self.pair.kill_leader()
+        self.pair.promote()
+
+    def torment(self) -> None:
+        from fanout.models import KnownServer, LostClaim
+
+        self.lose()
+        held = wait(lambda: self.supervise() and KnownServer.objects.filter(held=True).exists(), LATE_ANSWERS)
+        if not held:
+            self.broken.append("the lost commits were not recognised")
+        time.sleep(WATCHED)  # calls under way when the leader died have ended
+        sent = len(self.sandbox.book().deliveries())
+        time.sleep(WATCHED)
+        self.supervise()
+        if (more := len(self.sandbox.book().deliveries()) - sent) > 0:
+            self.broken.append(f"{more} messages went out before an operator confirmed")
+        listed = {(claim.address, claim.part) for claim in LostClaim.objects.all()}
+        self.found = {"lost_claims": len(listed), "unconfirmed_at_confirmation": unconfirmed()}
+        if held:
+            call("lost_commits", "--confirm")
+        self.killed["leader"] = 1
+        self.standstill = 0.0
+
+    def accidents(self) -> None:
+        pass
+
+    def judge(self, runs: list[Any], book: Any, finished: bool, seconds: float) -> dict[str, Any]:
+        return super().judge(runs, book, finished, seconds) | self.found
+
+
+class Restored(LostCommits):
+    """The same after the server was recovered from a base backup and its archived log, to a moment in the middle."""
+
+    def lose(self) -> None:
+        from django.db.models.functions import Now
+
+        from fanout.models import Run
+
+        self.pair.back_up()
+        wait(lambda: sent_parts() > self.groups // 2)
+        then, before = Run.objects.values_list(Now(), flat=True)[0], wait(sent_parts)
+        wait(lambda: sent_parts() > before + self.groups // 2)
+        self.pair.recover(then)
+
+
+def judge_run(run: Any, received: set[tuple[str, int]], counts: dict[str, int]) -> list[str]:
     broken = []
     run.refresh_from_db()
     for target in run.targets.all():
         counts[target.status] = counts.get(target.status, 0) + 1
-        told = [part for part in range(2) if (target.address, part) in heard]
+        told = [part for part in range(2) if (target.address, part) in received]
         if target.status == "sent" and told != [0, 1]:
             broken.append(f"{target.address} is sent, but the provider has parts {told}")
         certain = list(range(target.parts_sent))
@@ -347,6 +462,17 @@ def unsettled(runs: list[Any]) -> int:
         for target in run.targets.filter(status__in=["pending", "sending"]):
             left += len(run.parts) - target.parts_sent
     return left
+
+
+def undriven_work() -> list[str]:
+    """Return work that no lane would ever pick up."""
+    from django.utils import timezone
+
+    from fanout.ops import audit
+
+    now = timezone.now()
+    found = [*audit.forgotten_lanes(now, now), *audit.sleeping(now, now)]
+    return [f"no lane drives it: {violation.subject}: {violation.text}" for violation in found]
 
 
 def sent_parts() -> int:
@@ -427,7 +553,8 @@ def kill(pid: int) -> None:
 
 
 def call(*command: str) -> None:
-    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, check=True, env=os.environ)
+    # Standard output is for the report.
+    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, check=True, env=os.environ, stdout=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,34 +17,39 @@ import pytest
 from django.db import connection
 
 from accounts.models import Account
-from fanout.database import conninfo
+from fanout.database import LOCK_RUNS, conninfo
 from fanout.engine import closing, holding
 from fanout.engine.driver import Driver
 from fanout.engine.outbox import Outbox
 from fanout.models import LaneState, Run
-from fanout.runs import controls, texts, transitions
+from fanout.runs import controls, texts
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
 
 
-@pytest.mark.parametrize("runs", [[1], [2, 1]], ids=["one", "two"])
-def test_several_runs_that_end_together_are_locked_before_any_of_them_changes(runs: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("locked", "changed"), [([], [2, 1]), ([1], [2]), ([2, 1], [])], ids=["none", "one of them", "all of them"]
+)
+def test_runs_that_end_together_are_locked_before_any_changes_and_locked_ones_left_out(
+    locked: list[int], changed: list[int]
+) -> None:
     written: list[Any] = []
 
     async def write(statements: Any) -> list[list[Any]]:
         written.extend(statement for statement, _ in statements)
-        return [[] for _ in statements]
+        return [[{"key": str(run)} for run in locked] if s == closing.LOCKED_RUNS else [] for s, _ in statements]
 
     @asynccontextmanager
     async def together() -> AsyncIterator[Any]:
         yield write
 
-    def steps() -> Any:
-        yield "a change", {}
+    def steps(run: int) -> Any:
+        yield f"a change of {run}", {}
 
-    changes = [closing.Change(run, steps) for run in runs]
-    asyncio.run(closing._change_all(cast(Any, SimpleNamespace(together=together)), changes))
-    assert written == [*([transitions.LOCK] if len(runs) > 1 else []), *["a change"] * len(runs)]
+    changes = [closing.Change(run, partial(steps, run)) for run in (2, 1)]
+    done = asyncio.run(closing._change_all(cast(Any, SimpleNamespace(together=together)), changes))
+    assert written == [closing.LOCKED_RUNS, LOCK_RUNS, *(f"a change of {run}" for run in changed)]
+    assert done == [run in changed for run in (2, 1)]
 
 
 SLOW = [900, 1000]

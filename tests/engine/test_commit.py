@@ -14,6 +14,7 @@ from fanout.engine.commit import (
     Claim,
     Commit,
     LaneWrite,
+    Locked,
     Result,
     Skip,
     array,
@@ -139,14 +140,49 @@ def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:
         lanes={5: lane_write(5)},
         times={1: [1.0] * 5, 2: [2.0] * 5},
     )
-    free, theirs = batch.parted({1})
-    assert free.claims == both[2:]
-    assert theirs.claims == both[:2]  # a claim of several targets goes as a whole
+    free, theirs = batch.parted(Locked(runs={1}))
+    assert [[one.target_id for one in entry] for entry, _ in free.claims] == [[2], [4]]
+    assert theirs.claims == both[:1]
     assert [[one.target_id for one, _ in part.results] for part in (free, theirs)] == [[2], [1]]
     assert [[one.target_id for one in part.skips] for part in (free, theirs)] == [[2], [1]]
     assert [part.starts for part in (free, theirs)] == [{2: LATER}, {1: NOW}]
     assert [part.times for part in (free, theirs)] == [{2: [2.0] * 5}, {}]
     assert [list(part.lanes) for part in (free, theirs)] == [[5], []]
+
+
+@pytest.mark.parametrize(
+    ("locked", "claimed", "recorded", "lanes"),
+    [
+        pytest.param(Locked(lanes={1}), [3], [2, 3], [2], id="a lane: what changes it waits"),
+        pytest.param(Locked(targets={1}), [2, 3], [2, 3], [1, 2], id="a target"),
+        pytest.param(Locked(people={"me"}), [1, 3], [1, 3], [1, 2], id="a person"),
+        pytest.param(Locked(accounts={1: 9.0}), [3], [3], [1, 2], id="a row of another kind"),
+    ],
+)
+def test_a_batch_is_parted_by_what_needs_locked_rows(
+    locked: Locked, claimed: list[int], recorded: list[int], lanes: list[int]
+) -> None:
+    lesson = lane_write(1)
+    results = [result(1, account=1, lesson=lesson), result(2, account=1, follow_up_to="me"), result(3, account=2)]
+    batch = Commit(
+        claims=[claims(claim(1, account=1), claim(2, account=1, to="me")), claims(claim(3, account=2))],
+        results=[(one, ignore_written) for one in results],
+        lanes={1: lesson, 2: lane_write(2)},
+    )
+    free, theirs = batch.parted(locked)
+    assert [one.target_id for entry, _ in free.claims for one in entry] == claimed
+    assert [one.target_id for one, _ in free.results] == recorded
+    assert len(free.results) + len(theirs.results) == 3
+    assert list(free.lanes) == lanes
+    assert locked.unclaimable() == locked.targets | ({2} if locked.people else set())
+
+
+def test_lane_states_that_could_not_be_written_go_before_later_ones() -> None:
+    earlier = Commit(lanes={1: lane_write(1, claimed_at=NOW), 2: lane_write(2, claimed_at=NOW)}, starts={7: NOW})
+    later = Commit(lanes={1: lane_write(1, probing=True)}, starts={7: LATER})
+    earlier.go_before(later)
+    assert (later.lanes[1].probing, later.lanes[1].claimed_at, later.lanes[2].claimed_at) == (True, NOW, NOW)
+    assert later.starts == {7: LATER}
 
 
 def test_entries_are_what_can_be_written_alone() -> None:
@@ -290,7 +326,7 @@ class Word(enum.StrEnum):
 
 
 @pytest.mark.parametrize(
-    ("column", "spelled"),
+    ("column", "written"),
     [
         case([1, 2], "{1,2}", id="numbers"),
         case([7, 7, 7], "{7,7,7}", id="one-number"),
@@ -303,8 +339,8 @@ class Word(enum.StrEnum):
         case([Word.ONE, "two"], '{"one","two"}', id="a-kind-of-word-among-others"),
     ],
 )
-def test_values_are_spelled_as_postgresql_reads_them(column: list[Any], spelled: str) -> None:
-    assert columns((value,) for value in column) == [spelled]
+def test_values_are_spelled_as_postgresql_reads_them(column: list[Any], written: str) -> None:
+    assert columns((value,) for value in column) == [written]
 
 
 def test_a_value_without_a_column_type_is_refused() -> None:

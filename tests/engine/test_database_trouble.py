@@ -22,6 +22,7 @@ from fanout.engine import lane_loop as lanes
 from fanout.engine.clock import SystemClock, VirtualClock, run_virtual
 from fanout.engine.driver import CLOSE_LIMIT, Driver, Transports
 from fanout.engine.ledger import Ledger
+from fanout.lanes import lane_rows
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
 from reminders.window import Window
@@ -95,7 +96,7 @@ def test_a_refused_hand_over_ends_no_call_and_is_tried_again(stage: Stage, monke
     quick = stage.fire(stage.reminder(stage.account(address="quick"), groups=300, first=100))
     live(slow, quick)
     handing_over: list[Driver] = []
-    refused = refuse_once(monkeypatch, holding.LEAVE_LANES, lambda: handing_over[0].slice.handing_over)
+    refused = refuse_once(monkeypatch, lane_rows.LEAVE_LANES, lambda: handing_over[0].slice.handing_over)
 
     async def a_second(one: Driver) -> None:
         handing_over.append(one)
@@ -130,7 +131,7 @@ def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypa
 @pytest.mark.parametrize("statement", ["BEAT", "LEAVE_LANES", "TAKE_LANES", "LOCK_LANES"])
 def test_a_statement_refused_once_ends_no_slice(stage: Stage, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     runs = [stage.fire(stage.reminder(stage.account(), groups=10, first=n * 100)) for n in range(2)]
-    refused = refuse_once(monkeypatch, getattr(holding, statement))
+    refused = refuse_once(monkeypatch, getattr(lane_rows if hasattr(lane_rows, statement) else holding, statement))
     stage.play(39)
     assert refused
     assert {fresh(run).status for run in runs} == {Run.Status.SUCCESS}
@@ -320,7 +321,7 @@ def test_a_driver_beats_while_it_waits_for_a_look_up(stage: Stage, monkeypatch: 
         await beat(self)
 
     async def slowly(self: Ledger, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
-        if statement == holding.CHANGED_LANES:
+        if statement == lane_rows.CHANGED_LANES:
             await asyncio.sleep(7)
         return await read(self, statement, parameters)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import pytest
 
 from fanout.engine import closing, driver, holding, loading
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.commit import Result
+from fanout.engine.commit import Locked, Result
 from fanout.engine.connection import Row
 from fanout.engine.driver import (
     BEAT_EVERY,
@@ -23,6 +24,8 @@ from fanout.engine.driver import (
     FAILED_LANE_PAUSE,
     GIVE_UP_AFTER,
     LAST_WRITES,
+    LOCKED_LANES_FOR,
+    LOCKED_RESULTS_FOR,
     RECONNECT_PAUSE,
     REFUSED_LANE_PAUSE,
     STORE_AGAIN_AFTER,
@@ -36,7 +39,8 @@ from fanout.engine.driver import (
 from fanout.engine.lane_loop import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Stop
-from fanout.lanes.wake import WAKE
+from fanout.lanes import lane_rows
+from fanout.lanes.lane_rows import WAKE
 from fanout.rules.outcomes import AccountChange
 from tests.engine.ledgers import NOW
 
@@ -61,12 +65,14 @@ class Books:
         self.late: list[Result] = []
         self.late_tries = 0
         self.refuses_late: Exception | None = None
-        self.locked: set[int] = set()
+        self.rows_locked = Locked()
         self.started = self.stopped = self.settles = 0
+        self.journal: Any = None
+        self.held = False
 
     async def write(self, statement: str, parameters: Any = None) -> list[Row]:
         self.asked.append((statement, parameters))
-        answer = self.answers.get(statement, [])
+        answer = self.answers.get(statement, ANSWERS.get(statement, []))
         answer = answer(parameters) if callable(answer) else answer
         if isinstance(answer, BaseException):
             raise answer
@@ -74,14 +80,20 @@ class Books:
 
     read = write
 
+    async def count_appended(self) -> None:
+        pass
+
     async def write_late(self, results: list[Result]) -> None:
         self.late_tries += 1
         if self.refuses_late is not None:
             raise self.refuses_late
         self.late += results
 
-    async def locked_runs(self) -> set[int]:
-        return self.locked
+    async def locked(self) -> Locked:
+        return self.rows_locked
+
+    def lane_waits(self, account_id: int) -> bool:
+        return account_id in self.rows_locked.lanes
 
     async def flushed(self) -> None:
         self.settles += 1
@@ -94,6 +106,18 @@ class Books:
 
     def parameters(self, statement: str) -> list[Any]:
         return [parameters for asked, parameters in self.asked if asked == statement]
+
+
+def left(parameters: Any) -> list[Row]:
+    return [{"account_id": account_id, "crashes": 0, "locked": False} for account_id in parameters[0]]
+
+
+#: where no row is locked
+ANSWERS: dict[str, Callable[[Any], list[Row]]] = {
+    lane_rows.TAKE_LANES: lambda parameters: [{"account_id": account_id} for account_id in parameters[0]],
+    lane_rows.LEAVE_LANES: left,
+    lane_rows.GIVE_BACK: lambda parameters: [{"account_id": account_id} for account_id in parameters["accounts"]],
+}
 
 
 class Stages:
@@ -139,12 +163,12 @@ class FakeLane:
         only_uploads: bool = False,
         slow: bool = False,
         epoch: int = 1,
-        poke: int = 1,
+        wake_count: int = 1,
         owner: int = 1,
     ) -> None:
         self.account_id = account_id
         self.dispatcher = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
-        self.account = SimpleNamespace(epoch=epoch, poke=poke, owner_id=owner)
+        self.account = SimpleNamespace(epoch=epoch, wake_count=wake_count, owner_id=owner)
         self.stopping = False
         self.reloads = 0
         self.ends: Sleep | BaseException = Sleep(NOW)
@@ -312,8 +336,8 @@ def test_a_slice_always_writes_everything_and_closes_its_transports() -> None:
         stage.driver.transports = cast("Any", SimpleNamespace(close=close))
         stage.driver.outbox.put([result(1)])
         stage.books.answers[holding.LOCK_SLOT] = ValueError("a bug")
-        stage.books.locked = {1}
-        asyncio.get_running_loop().call_later(2, stage.books.locked.clear)
+        stage.books.rows_locked.runs = {1}
+        asyncio.get_running_loop().call_later(2, stage.books.rows_locked.runs.clear)
         with pytest.raises(ValueError, match="a bug"):
             await stage.driver.run()
         assert ([one.target_id for one in stage.books.late], closed) == ([1], [True])
@@ -327,7 +351,7 @@ def test_a_simulation_has_locks_of_its_own() -> None:
         assert await stage.driver._connect()
         await stage.driver._take_due(due(1), NOW)
         assert stage.books.parameters(holding.LOCK_SLOT)[0]["space"] == 6
-        assert stage.books.parameters(holding.LOCK_LANES) == [([1], 5)]
+        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([1], 5)]
 
     play(work, spaces=LockSpaces(lanes=5, slots=6))
 
@@ -347,7 +371,7 @@ def test_a_slice_drives_until_its_end_and_hands_over() -> None:
 
 def test_a_driver_that_fails_rests_and_then_hands_over() -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[holding.DUE_LANES] = ValueError("a bug")
+        stage.books.answers[lane_rows.DUE_LANES] = ValueError("a bug")
         await stage.driver._drive()
         assert stage.clock.monotonic() == FAILED_DRIVER_PAUSE
         assert stage.books.parameters(holding.END_DRIVER) == [(stage.driver.identity.token,)]
@@ -461,32 +485,39 @@ def test_a_database_that_stays_away_is_waited_for_only_so_long(
     assert "could not be stored" in caplog.text
 
 
-def test_results_of_a_locked_run_are_tried_with_pauses() -> None:
+@pytest.mark.parametrize(
+    ("stopping", "takes"),
+    [case(True, LAST_WRITES, id="a stop"), case(False, LOCKED_RESULTS_FOR, id="the end of a slice")],
+)
+def test_results_of_a_locked_run_are_tried_with_pauses(stopping: bool, takes: float) -> None:
+    """At the end of a slice they are left to the next one of this process: its lanes must not wait for a lock."""
+
     async def work(stage: Stages) -> None:
-        stage.books.locked = {1}
+        stage.books.rows_locked.runs = {1}
+        stage.driver.stopping = stopping
         stage.driver.outbox.put([result(1)])
         await stage.driver._empty_outbox()
         assert (len(stage.driver.outbox), stage.books.late) == (1, [])
-        assert stage.clock.monotonic() == pytest.approx(LAST_WRITES, abs=RECONNECT_PAUSE)
+        assert stage.clock.monotonic() == pytest.approx(takes, abs=RECONNECT_PAUSE)
         assert stage.books.stopped == len(stage.opened)
 
     play(work)
 
 
-def test_late_results_judge_their_runs_again_and_poke_their_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_results_judge_their_runs_again_and_wake_their_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[Stop] = []
 
     async def stop_account(_: Ledger, stop: Stop) -> None:
         stopped.append(stop)
 
     async def work(stage: Stages) -> None:
-        stage.books.locked = {9}
+        stage.books.rows_locked.runs = {9}
         stage.driver.outbox.put([result(1, run=5, account=7), result(2, run=4, account=7), result(3, run=9)])
         stage.driver.outbox.put([result(4, run=5, account=8)])
         stage.driver.outbox.put_stop(Stop(3, SUSPENDED, NOW))
         written = await stage.driver._write_late()
         assert [one.target_id for one in written] == [1, 2, 4]
-        ((_, woken),) = stage.books.asked
+        (_, (_, woken)) = stage.books.asked  # after those that are locked
         assert sorted(next(value for value in woken.values() if isinstance(value, list))) == [3, 7, 8]
         assert [stop.account_id for stop in stopped] == [3]
         stage.books.asked.clear()
@@ -558,7 +589,7 @@ def test_a_lane_that_does_not_end_is_given_up(
         assert stage.clock.monotonic() == pytest.approx(given_up_after, abs=0.6)
         await moment()
         assert task.cancelled()
-        ((_, _, _, (until,), _, (counts,)),) = stage.books.parameters(holding.LEAVE_LANES)
+        ((_, _, _, (until,), _, (counts,)),) = stage.books.parameters(lane_rows.LEAVE_LANES)
         pause = until - stage.clock.now()
         assert (counts, pause) == (failed, pytest.approx((FAILED_LANE_PAUSE if failed else 0 * SECOND), abs=SECOND))
         assert (stage.driver.tasks, stage.driver.lanes) == ({}, {})
@@ -570,10 +601,20 @@ def test_a_lane_that_does_not_end_is_given_up(
 
 def test_lanes_that_the_database_does_not_take_back_are_left_with_the_connection() -> None:
     async def work(stage: Stages) -> None:
-        stage.books.answers[holding.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
+        stage.books.answers[lane_rows.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
         stage.driver.leaving.append((lane(1), Sleep(NOW), None))
         await stage.driver._until_lanes_ended()
         assert stage.clock.monotonic() == pytest.approx(GIVE_UP_AFTER, abs=0.6)
+
+    play(work)
+
+
+def test_a_slice_does_not_wait_long_for_lanes_that_another_session_has_locked() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[lane_rows.LEAVE_LANES] = [{"account_id": 1, "crashes": 0, "locked": True}]
+        stage.driver.leaving.append((lane(1), Sleep(NOW), None))
+        await stage.driver._until_lanes_ended()
+        assert stage.clock.monotonic() == pytest.approx(LOCKED_LANES_FOR, abs=0.6)
 
     play(work)
 
@@ -596,7 +637,7 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
         stage.driver.leaving.append((other, Sleep(NOW), None))
         asyncio.get_running_loop().call_later(4, stage.driver.tasks.pop, 1)
         await stage.driver._until_lanes_ended()
-        (left,) = stage.books.parameters(holding.LEAVE_LANES)
+        (left,) = stage.books.parameters(lane_rows.LEAVE_LANES)
         assert left[0] == [2]
         assert stage.clock.monotonic() == pytest.approx(4, abs=0.5)
 
@@ -609,13 +650,17 @@ def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
 def test_a_duty_refused_for_the_moment_holds_up_no_other() -> None:
     async def work(stage: Stages) -> None:
         stage.driver.lanes[1] = lane(1)
-        for statement in (holding.BEAT, holding.FREE_STUCK, holding.LEAVE_LANES, holding.CHANGED_LANES):
+        for statement in (holding.BEAT, holding.FREE_STUCK, lane_rows.LEAVE_LANES, lane_rows.CHANGED_LANES):
             stage.books.answers[statement] = psycopg.errors.DeadlockDetected("a circle")
         stage.driver.leaving.append((lane(2), Sleep(NOW), None))
         await stage.driver.tick()
-        assert {holding.BEAT, holding.FREE_STUCK, holding.LEAVE_LANES, holding.CHANGED_LANES, holding.DUE_LANES} <= {
-            s for s, _ in stage.books.asked
-        }
+        assert {
+            holding.BEAT,
+            holding.FREE_STUCK,
+            lane_rows.LEAVE_LANES,
+            lane_rows.CHANGED_LANES,
+            lane_rows.DUE_LANES,
+        } <= {s for s, _ in stage.books.asked}
         assert (stage.driver.ticks, len(stage.driver.leaving)) == (1, 1)
 
     play(work)
@@ -737,7 +782,7 @@ def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
         assert [(one["limit"], one["now"], one["token"]) for one in asked] == (
             [] if handing_over else [(6, NOW, stage.driver.identity.token)]
         )
-        assert stage.books.parameters(holding.LOCK_LANES) == ([] if handing_over else [([4], holding.LANE_LOCKS)])
+        assert stage.books.parameters(lane_rows.LOCK_LANES) == ([] if handing_over else [([4], holding.LANE_LOCKS)])
 
     play(work)
 
@@ -748,7 +793,7 @@ def test_lanes_are_told_what_changed() -> None:
         assert stage.books.asked == []  # there is no lane to be told
         same, woken, taken = lane(1), lane(2), lane(3)
         held_by(stage.driver, same, woken, taken, tasks=False)
-        stage.books.answers[holding.CHANGED_LANES] = [
+        stage.books.answers[lane_rows.CHANGED_LANES] = [
             {"account_id": 1, "epoch": 1, "poke": 1},
             {"account_id": 2, "epoch": 1, "poke": 2},
             {"account_id": 3, "epoch": 2, "poke": 2},
@@ -757,7 +802,7 @@ def test_lanes_are_told_what_changed() -> None:
         await stage.driver._notice()
         told = [(one.stopping, cast("Any", one).reloads) for one in (same, woken, taken)]
         assert told == [(False, 0), (False, 1), (True, 0)]
-        assert stage.books.parameters(holding.CHANGED_LANES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
+        assert stage.books.parameters(lane_rows.CHANGED_LANES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
 
     play(work)
 
@@ -768,7 +813,7 @@ def test_a_driver_has_room_for_so_many_lanes(have: int, room: int) -> None:
         held_by(stage.driver, *map(lane, range(have)), tasks=False)
         assert stage.driver._room() == room
         await stage.driver._take()
-        assert [one["limit"] for one in stage.books.parameters(holding.DUE_LANES)] == ([room] if room else [])
+        assert [one["limit"] for one in stage.books.parameters(lane_rows.DUE_LANES)] == ([room] if room else [])
 
     play(work)
 
@@ -790,7 +835,7 @@ def test_until_when_a_driver_takes_lanes(at: float, fields: dict[str, bool], tak
         stage.driver.stopping = fields.get("stopping", False)
         assert stage.driver._takes_lanes() is takes
         await stage.driver._take()
-        assert [one["now"] - stage.clock.now() for one in stage.books.parameters(holding.DUE_LANES)] == [
+        assert [one["now"] - stage.clock.now() for one in stage.books.parameters(lane_rows.DUE_LANES)] == [
             driver.AHEAD
         ] * takes
 
@@ -857,7 +902,7 @@ def test_lanes_that_are_ours_or_were_just_given_back_are_not_taken() -> None:
         stage.driver.slice.wound_down = {2}
         held_by(stage.driver, lane(3), tasks=False)
         await stage.driver._take_due(due(1, 2, 3, 4), NOW)
-        assert stage.books.parameters(holding.LOCK_LANES) == [([1, 4], holding.LANE_LOCKS)]
+        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([1, 4], holding.LANE_LOCKS)]
 
     play(work)
 
@@ -871,7 +916,7 @@ def test_many_lanes_are_taken_in_parts_with_a_beat_after_each(monkeypatch: pytes
 
     async def work(stage: Stages) -> None:
         stage.driver.share = 100
-        stage.books.answers[holding.LOCK_LANES] = lambda asked: [
+        stage.books.answers[lane_rows.LOCK_LANES] = lambda asked: [
             {"id": account} for account in asked[0] if account != 1
         ]
         await stage.driver._take_due(due(*range(7)), NOW)
@@ -893,7 +938,7 @@ def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> Non
         stage.driver.lanes[4] = lane(4)
         stage.driver.slice.wound_down.add(5)
         await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)
-        assert stage.books.parameters(holding.LOCK_LANES) == [([6], holding.LANE_LOCKS)]
+        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([6], holding.LANE_LOCKS)]
         calling.cancel()
 
     play(work)
@@ -906,7 +951,7 @@ def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.Mo
     async def work(stage: Stages) -> None:
         stage.driver.share = 100
         await stage.driver._take_due(due(1), NOW)
-        assert stage.books.parameters(holding.LOCK_LANES) == [([1], holding.LANE_LOCKS)]
+        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([1], holding.LANE_LOCKS)]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -931,30 +976,42 @@ def test_lanes_that_cannot_be_taken_over_are_given_back(
             raise psycopg.errors.LockNotAvailable("a row is locked")
 
     async def work(stage: Stages) -> None:
-        stage.books.answers[holding.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
+        stage.books.answers[holding.BEHIND_LOCKED_ROWS] = [{"account_id": account} for account in behind]
         await stage.driver._take_over_or_give_back([1, 2, 3], NOW)
         token = stage.driver.identity.token
         why = "the database refused: a row is locked"
-        asked = [(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
-        assert stage.books.parameters(holding.GIVE_BACK) == asked
-        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, a) for a in given_back]
+        asked = [given(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
+        assert stage.books.parameters(lane_rows.GIVE_BACK) == asked
+        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, a) for a in given_back]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
     assert tried == tries
 
 
-def test_a_lane_that_the_database_does_not_take_back_is_unlocked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same session would get its lock a second time, and no other driver would ever get it."""
+def given(until: datetime, why: str, ids: list[int], token: str) -> dict[str, Any]:
+    return {"accounts": ids, "until": [until] * len(ids), "why": [why] * len(ids), "token": token}
+
+
+@pytest.mark.parametrize("refusal", [psycopg.errors.DiskFull("full"), []], ids=["a full disk", "a locked lane"])
+def test_a_lane_that_the_database_does_not_take_back_is_kept_until_it_does(
+    monkeypatch: pytest.MonkeyPatch, refusal: Any
+) -> None:
+    """Its row names this driver, so that no other one would take it."""
 
     async def take_over(self: Driver, locked: list[int], now: object) -> None:
         raise psycopg.errors.DiskFull("full")
 
     async def work(stage: Stages) -> None:
-        stage.books.answers[holding.GIVE_BACK] = psycopg.errors.DiskFull("full")
-        with pytest.raises(psycopg.errors.DiskFull):
+        stage.books.answers[lane_rows.GIVE_BACK] = refusal
+        with suppress(psycopg.errors.DiskFull):
             await stage.driver._take_over_or_give_back([1], NOW)
-        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [1])]
+        assert [1] not in [ids for _, ids in stage.books.parameters(lane_rows.UNLOCK_LANES)]
+        assert not stage.driver._may_take(1)  # the same session would get its lock a second time
+        del stage.books.answers[lane_rows.GIVE_BACK]
+        await stage.driver.tick()
+        assert (holding.LANE_LOCKS, [1]) in stage.books.parameters(lane_rows.UNLOCK_LANES)
+        assert stage.driver._may_take(1)
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -1001,12 +1058,12 @@ def test_one_unreadable_account_stops_only_itself(monkeypatch: pytest.MonkeyPatc
         loads, ready = Loads({2}), Ready()
         monkeypatch.setattr(loading, "load", loads)
         stage.driver.transports = cast("Any", ready)
-        stage.books.answers[holding.LEAVE_UNREAD] = [{"crashes": 1}]
+        stage.books.answers[lane_rows.LEAVE_UNREAD] = [{"crashes": 1}]
         assert list(await stage.driver._load([1, 2, 3], NOW)) == [1, 3]
         assert loads.asked == [[1, 2, 3], [1], [2], [3]]
         assert ready.made == [(1, 1), (3, 3)]
-        assert stage.books.parameters(holding.LEAVE_UNREAD) == [{"account": 2, "until": NOW + FAILED_LANE_PAUSE}]
-        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
+        assert stage.books.parameters(lane_rows.LEAVE_UNREAD) == [{"account": 2, "until": NOW + FAILED_LANE_PAUSE}]
+        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
 
     play(work)
 
@@ -1028,7 +1085,7 @@ def test_trouble_of_the_database_is_no_fault_of_an_account(
         stage.driver.transports = cast("Any", Ready())
         with pytest.raises(type(error)):
             await stage.driver._load([2], NOW)
-        assert stage.books.parameters(holding.LEAVE_UNREAD) == []
+        assert stage.books.parameters(lane_rows.LEAVE_UNREAD) == []
 
     play(work)
 
@@ -1037,24 +1094,24 @@ def test_trouble_of_the_database_is_no_fault_of_an_account(
 def test_an_account_that_stays_unreadable_is_abandoned(
     monkeypatch: pytest.MonkeyPatch, crashes: int, abandoned: list[int]
 ) -> None:
-    heard: list[tuple[str, int]] = []
+    received: list[tuple[str, int]] = []
 
     async def lane_failed(_: Ledger, account_id: int, count: int, *__: object) -> None:
-        heard.append(("failed", count))
+        received.append(("failed", count))
 
     async def abandon(_: Ledger, account_id: int, why: str, now: object) -> None:
-        heard.append((why, account_id))
+        received.append((why, account_id))
 
     async def work(stage: Stages) -> None:
-        stage.books.answers[holding.LEAVE_UNREAD] = [{"crashes": crashes}]
+        stage.books.answers[lane_rows.LEAVE_UNREAD] = [{"crashes": crashes}]
         await stage.driver._leave_unread(6, ValueError("garbage"), NOW)
-        assert stage.books.parameters(holding.NOTHING_DUE) == [(account,) for account in abandoned]
-        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [6])]
+        assert stage.books.parameters(lane_rows.NOTHING_DUE) == [(account,) for account in abandoned]
+        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, [6])]
 
     monkeypatch.setattr(holding, "lane_failed", lane_failed)
     monkeypatch.setattr(closing, "abandon", abandon)
     play(work)
-    assert heard == [("failed", crashes), *(("garbage", account) for account in abandoned)]
+    assert received == [("failed", crashes), *(("garbage", account) for account in abandoned)]
 
 
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing in flight", "something in flight"])
@@ -1076,7 +1133,7 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
     async def work(stage: Stages) -> None:
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
-        assert stage.books.parameters(holding.TAKE_LANES) == [(stage.driver.identity.token, [1, 2])]
+        assert stage.books.parameters(lane_rows.TAKE_LANES) == [([1, 2], stage.driver.identity.token)]
         assert list(stage.driver.lanes) == list(stage.driver.tasks) == [1, 2]
         await moment()
         assert order == [
@@ -1108,9 +1165,10 @@ def test_lanes_whose_results_could_not_be_stored_wait_after_a_takeover(
         stage.driver.transports = cast("Any", Ready())
         await stage.driver._take_over([1, 2], NOW)
         assert list(stage.driver.lanes) == [1]
-        given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.identity.token)
-        assert stage.books.parameters(holding.GIVE_BACK) == [given_back]
-        assert stage.books.parameters(holding.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
+        token = stage.driver.identity.token
+        given_back = given(NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], token)
+        assert stage.books.parameters(lane_rows.GIVE_BACK) == [given_back]
+        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
 
     monkeypatch.setattr(loading, "load", Loads())
     monkeypatch.setattr(holding, "settle_in_flight", settle_in_flight)
@@ -1186,7 +1244,7 @@ def test_a_lane_with_results_that_are_not_stored_stays_due(
         asleep = Sleep(NOW + until if until is not None else None, "pace")
         stage.driver.leaving.append((lane(1), asleep, None))
         await stage.driver._leave()
-        (left,) = stage.books.parameters(holding.LEAVE_LANES)
+        (left,) = stage.books.parameters(lane_rows.LEAVE_LANES)
         assert (left[3], left[4]) == (([NOW + due], [why]) if not stored else ([asleep.until], ["pace"]))
 
     play(work)
@@ -1228,7 +1286,7 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
         assert stage.books.asked == []
         if over:
             await stage.clock.sleep(SLICE)
-        lanes = [lane(2, epoch=7, poke=8), lane(1), lane(3), lane(4)]
+        lanes = [lane(2, epoch=7, wake_count=8), lane(1), lane(3), lane(4), lane(5)]
         held_by(stage.driver, *lanes, tasks=False)
         lanes[0].stop()
         error = ValueError("a bug")
@@ -1236,23 +1294,34 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
             (lanes[0], Sleep(NOW, "x" * 301), None),
             (lanes[1], Sleep(None, "idle"), error),
             (lanes[2], Sleep(NOW), error),  # another driver has it: it does not come back
+            (lanes[4], Sleep(NOW), None),  # another session has locked its row: it stays
         ]
         late = (lanes[3], Sleep(NOW), None)
 
         def left(_: object) -> list[Row]:
             stage.driver.leaving.append(late)  # meanwhile
-            return [{"account_id": 1, "crashes": 5}, {"account_id": 2, "crashes": 0}]
+            rows = [(1, 5, False), (2, 0, False), (3, 0, False), (5, 0, True)]
+            return [{"account_id": account, "crashes": crashes, "locked": locked} for account, crashes, locked in rows]
 
-        stage.books.answers[holding.LEAVE_LANES] = left
+        stage.books.answers[lane_rows.LEAVE_LANES] = left
         await stage.driver._leave()
         assert stage.books.asked == [
             (
-                holding.LEAVE_LANES,
-                [[1, 2, 3], [1, 7, 1], [1, 8, 1], [None, NOW, NOW], ["idle", "x" * 300, ""], [True, False, True]],
+                lane_rows.LEAVE_LANES,
+                [
+                    [1, 2, 3, 5],
+                    [1, 7, 1, 1],
+                    [1, 8, 1, 1],
+                    [None, NOW, NOW, NOW],
+                    ["idle", "x" * 300, "", ""],
+                    [True, False, True, False],
+                ],
             ),
-            (holding.UNLOCK_LANES, (holding.LANE_LOCKS, [1, 2, 3])),
+            (lane_rows.UNLOCK_LANES, (holding.LANE_LOCKS, [1, 2, 3])),
         ]
-        assert (stage.driver.leaving, list(stage.driver.lanes), stage.books.settles) == ([late], [4], 1)
+        assert [one[0].account_id for one in stage.driver.leaving] == [5, 4]
+        assert (list(stage.driver.lanes), stage.books.settles) == ([4, 5], 1)
+        assert stage.driver._only_locked() is False  # the late one is not
         assert stage.driver.slice.wound_down == ({2} if over else set())
 
     monkeypatch.setattr(holding, "lane_failed", lane_failed)
@@ -1280,9 +1349,9 @@ def test_a_full_driver_makes_room_for_other_owners(
         held_by(stage.driver, *(lane(n, slow=n == 3) for n in range(1, 9)), tasks=False)
         stage.driver.share = share
         rows = [{"owner_id": owner, "lanes": lanes} for owner, lanes in waiting.items()]
-        stage.books.answers[holding.WAITING_OWNERS] = rows
+        stage.books.answers[lane_rows.WAITING_OWNERS] = rows
         await stage.driver._share_places(NOW)
-        asked = stage.books.parameters(holding.WAITING_OWNERS)
+        asked = stage.books.parameters(lane_rows.WAITING_OWNERS)
         assert asked == ([] if stopped is None else [{"now": NOW}])
         assert stage.driver.waiting == ({} if stopped is None else waiting)
         ending = [account_id for account_id, one in stage.driver.lanes.items() if one.stopping]
@@ -1300,12 +1369,12 @@ def test_scarce_places_are_given_in_turn(waiting: dict[int, int], in_turn: bool)
     async def work(stage: Stages) -> None:
         stage.driver.lanes[7] = lane(7, owner=5)
         stage.driver.waiting = waiting
-        stage.books.answers[holding.DUE_LANES] = due(1, 2, 3)
-        stage.books.answers[holding.DUE_LANES_IN_TURN] = due(3, 1, 2)
+        stage.books.answers[lane_rows.DUE_LANES] = due(1, 2, 3)
+        stage.books.answers[lane_rows.DUE_LANES_IN_TURN] = due(3, 1, 2)
         stage.driver.share = 9
         await stage.driver._take()
         asked = [{"now": NOW, "limit": 3, "owners": [5], "held": [1]}] if in_turn else []
-        assert stage.books.parameters(holding.DUE_LANES_IN_TURN) == asked
-        assert stage.books.parameters(holding.LOCK_LANES)[0][0] == ([3, 1, 2] if in_turn else [1, 2, 3])
+        assert stage.books.parameters(lane_rows.DUE_LANES_IN_TURN) == asked
+        assert stage.books.parameters(lane_rows.LOCK_LANES)[0][0] == ([3, 1, 2] if in_turn else [1, 2, 3])
 
     play(work, capacity=4)

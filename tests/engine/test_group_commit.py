@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -146,14 +148,41 @@ def test_a_lane_whose_claim_was_granted_claims_with_what_came_meanwhile(targets:
     async def work(its_ledger: Ledger) -> None:
         nonlocal ledger
         ledger = its_ledger
-        for target in targets[1:3]:
-            await ledger.claim([claim_of(target)], lane_write(target.account_id))
+        for n, target in enumerate(targets[1:3]):
+            await ledger.claim([claim_of(target)], lane_write(target.account_id, timeouts=n))
 
     with_ledger(work, link)
     assert [sorted(commit) for commit in link.commits] == [
         ["claim", "lock_runs", "pace"],
-        ["claim", "lock_runs", "pace", "record"],
+        ["claim", "hot_runs", "lock_runs", "pace", "record"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("later", "written"),
+    [
+        ({}, False),
+        ({"timeouts": 1}, True),
+        ({"pace": PaceState(theoretical_arrival=NOW)}, True),
+        ({"epoch": EPOCH + 1}, True),
+        ({"clears_crashes": True}, True),
+        ({"at": NOW + timedelta(seconds=1)}, True),
+        ({"at": NOW + timedelta(seconds=0.9)}, False),
+    ],
+    ids=["the same", "a time-out", "its pace", "another holder", "its first delivery", "a second later", "sooner"],
+)
+def test_a_lanes_state_is_stored_when_it_says_something_new(
+    targets: list[RunTarget], later: dict[str, Any], written: bool
+) -> None:
+    """A lane without a pace claims hundreds of times a second, and its state stays the same."""
+    link, account = Recording(), targets[0].account_id
+
+    async def work(ledger: Ledger) -> None:
+        for target, fields in zip(targets, ({}, later)):
+            await ledger.claim([claim_of(target)], lane_write(account, **fields))
+
+    with_ledger(work, link)
+    assert ["pace" in commit for commit in link.commits] == [True, written]
 
 
 def test_a_lane_that_waits_in_an_earlier_batch_claims_there(targets: list[RunTarget]) -> None:
@@ -175,15 +204,15 @@ def test_a_lane_that_waits_in_an_earlier_batch_claims_there(targets: list[RunTar
 
 def test_a_refused_result_is_reported_to_its_lane(targets: list[RunTarget]) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
-    heard: dict[int, BaseException | None] = {}
+    received: dict[int, BaseException | None] = {}
 
     async def work(ledger: Ledger) -> None:
         for target, status in zip(targets, ["sent", "nonsense"]):
             result = replace(result_of(target), status=status)
-            ledger.hand_in(result, None, partial(heard.__setitem__, target.pk))
+            ledger.hand_in(result, None, partial(received.__setitem__, target.pk))
         await ledger.flushed()
 
     with_ledger(work, Recording())
-    assert heard[targets[0].pk] is None
-    assert isinstance(heard[targets[1].pk], psycopg.errors.CheckViolation)
+    assert received[targets[0].pk] is None
+    assert isinstance(received[targets[1].pk], psycopg.errors.CheckViolation)
     assert states(targets)[:2] == ["sent", "sending"]

@@ -15,6 +15,7 @@ from django.utils import timezone
 from fanout.database import conninfo
 from fanout.engine import holding, ledger
 from fanout.engine.connection import Row
+from fanout.lanes import lane_rows
 from fanout.models import Driver
 from tests.engine.ledgers import EPOCH, NOW, ledger_in_test, with_ledger
 from tests.factories import DriverFactory, LaneStateFactory, UserFactory
@@ -138,21 +139,21 @@ def test_a_session_of_another_database_is_no_live_driver() -> None:
     ("poke", "epoch", "news", "mine"),
     [
         case(5, EPOCH, False, True, id="as-it-was"),
-        case(6, EPOCH, True, True, id="poked"),
+        case(6, EPOCH, True, True, id="woken"),
         case(5, EPOCH + 1, True, False, id="taken"),
     ],
 )
 def test_only_lanes_that_changed_come_back(poke: int, epoch: int, news: bool, mine: bool) -> None:
     account = LaneStateFactory.create(poke=poke, epoch=epoch).account_id
     LaneStateFactory.create(poke=9, epoch=9)  # another account's
-    changed = read(holding.CHANGED_LANES, ([account], [5], [EPOCH]))
+    changed = read(lane_rows.CHANGED_LANES, ([account], [5], [EPOCH]))
     assert changed == [{"account_id": account, "poke": poke, "epoch": epoch}] * news
     assert read(ledger.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine
 
 
 def test_a_beat_is_the_drivers_own() -> None:
     mine, other = (driver(token, beat_at=NOW, slot=slot) for slot, token in enumerate(("me", "other"), start=1))
-    assert with_ledger(lambda ledger: ledger.write(holding.BEAT, (3, "me"))) == [{"slot": 1}]
+    assert with_ledger(lambda ledger: ledger.write(holding.BEAT, (3, "me")))[0]["slot"] == 1
     mine.refresh_from_db()
     other.refresh_from_db()
     assert (mine.lanes, mine.beat_at > NOW, other.lanes, other.beat_at) == (3, True, 0, NOW)
@@ -194,11 +195,11 @@ def test_the_owner_with_the_fewest_places_comes_first() -> None:
 
     def in_turn(limit: int, **places: Any) -> list[int]:
         asked = {"now": NOW, "limit": limit, "owners": [], "held": []} | places
-        return [row["account_id"] for row in read(holding.DUE_LANES_IN_TURN, asked)]
+        return [row["account_id"] for row in read(lane_rows.DUE_LANES_IN_TURN, asked)]
 
     assert in_turn(9) == [theirs[0], late[0], theirs[1], late[1], theirs[2]]
     assert in_turn(2, owners=[many.pk], held=[1]) == [late[0], theirs[0]]
-    waiting = {row["owner_id"]: row["lanes"] for row in read(holding.WAITING_OWNERS, {"now": NOW})}
+    waiting = {row["owner_id"]: row["lanes"] for row in read(lane_rows.WAITING_OWNERS, {"now": NOW})}
     assert waiting == {many.pk: 3, few.pk: 2}
 
 

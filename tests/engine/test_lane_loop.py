@@ -16,7 +16,7 @@ from fanout.engine.clock import VirtualClock
 from fanout.engine.driver import Driver
 from fanout.engine.lane_loop import FIRST_TARGETS, Lane, _merged
 from fanout.engine.loading import LaneRun, TargetQueue
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from fanout.rules.gates import RunFacts
 from fanout.rules.pace import PaceSettings
@@ -52,9 +52,9 @@ def test_parts_of_a_target_go_out_in_order_and_never_overtake(stage: Stage) -> N
     for delivery in stage.book.deliveries():
         by_recipient.setdefault(delivery.to, []).append((delivery.t, delivery.part))
     assert len(by_recipient) == 20
-    for heard in by_recipient.values():
-        assert [part for _, part in heard] == [0, 1, 2]
-        gaps = [b[0] - a[0] for a, b in pairwise(heard)]
+    for received in by_recipient.values():
+        assert [part for _, part in received] == [0, 1, 2]
+        gaps = [b[0] - a[0] for a, b in pairwise(received)]
         assert min(gaps) >= 0.2
     assert len(stage.book.uploads()) == 1
     assert len({d.t for d in stage.book.deliveries()}) > 20

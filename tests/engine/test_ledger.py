@@ -4,6 +4,7 @@ the test wants."""
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from fanout.database import Statement
 from fanout.engine import commit
 from fanout.engine import ledger as ledgers
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.commit import Call, Claim, Commit, Result
+from fanout.engine.commit import Call, Claim, Commit, Locked, Result
 from fanout.engine.connection import Row
 from fanout.engine.ledger import CAUSES, REFUSED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
 from tests.engine.ledgers import EPOCH, NOW, lane_write
@@ -39,7 +40,7 @@ class Wire:
         self.takes = 0.0
         self.commits: list[dict[str, Sequence[Any]]] = []
         self.asked: list[tuple[str, Any]] = []
-        self.locked: set[int] = set()
+        self.locked: dict[str, set[int]] = defaultdict(set)
 
     async def _answer(self) -> None:
         await asyncio.sleep(self.takes)
@@ -57,8 +58,11 @@ class Wire:
     async def query(self, statement: str, parameters: Any = None) -> list[Row]:
         self.asked.append((statement, parameters))
         assert len(self.asked) < 200, "it spins"
-        if statement == commit.LOCKED_RUNS:
-            return [{"id": run} for run in parameters["runs"] if run in self.locked]
+        if statement == commit.LOCKED_ROWS:
+            asked = {"run": parameters["runs"], "lane": parameters["lanes"], "target": parameters["targets"]}
+            return [
+                {"what": what, "key": str(key)} for what, keys in asked.items() for key in {*keys} & self.locked[what]
+            ]
         await self._answer()
         return [{"account_id": 1, "epoch": EPOCH}]
 
@@ -69,7 +73,7 @@ class Wire:
         self.closed = True
 
     def names(self) -> list[list[str]]:
-        return [[name for name in commit if name != "lock_runs"] for commit in self.commits]
+        return [[name for name in commit if name not in ("lock_runs", "hot_runs")] for commit in self.commits]
 
 
 Work = Callable[[Ledger, Wire, VirtualClock], Awaitable[None]]
@@ -102,10 +106,10 @@ class Told:
     """Answers to the lanes that handed in results."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, str]] = []
+        self.received: list[tuple[int, str]] = []
 
     def of(self, target: int) -> Callable[[BaseException | None], None]:
-        return lambda error: self.heard.append((target, type(error).__name__ if error else "written"))
+        return lambda error: self.received.append((target, type(error).__name__ if error else "written"))
 
 
 def kept(ledger: Ledger) -> list[int]:
@@ -132,7 +136,7 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
         await ledger.record(result(3))
         assert kept(ledger) == [2, 3]
         assert ledger.outbox._results[0].lesson is lesson
-        assert told.heard == [(2, "written")]
+        assert told.received == [(2, "written")]
         for asking in (ledger.write("SELECT 1"), ledger.read("SELECT 1"), ledger.write_late([])):
             with pytest.raises(LedgerLost):
                 await asking
@@ -140,7 +144,7 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
             async with ledger.together():
                 pass
         await ledger.flushed()
-        assert (await ledger.still_mine(1, EPOCH), await ledger.locked_runs()) == (False, set())
+        assert (await ledger.still_mine(1, EPOCH), await ledger.locked()) == (False, Locked())
         assert (wire.asked, wire.commits) == ([], [])
 
     play(work, start=False)
@@ -278,7 +282,7 @@ def test_after_a_lost_connection_everything_is_kept_and_all_lanes_told() -> None
             await asking
         assert ledger.lost.is_set()
         assert sorted(kept(ledger)) == [1, 2, 3]
-        assert told.heard == [(1, "written"), (3, "written")]
+        assert told.received == [(1, "written"), (3, "written")]
         (never,) = [one for one in ledger.outbox._results if one.target_id == 2]
         assert (never.status, never.attempts) == ("pending", -1)
         assert all(one.lesson is not None for one in ledger.outbox._results if one.target_id == 1)
@@ -287,7 +291,7 @@ def test_after_a_lost_connection_everything_is_kept_and_all_lanes_told() -> None
 
 
 @pytest.mark.parametrize(
-    ("error", "heard", "outbox", "granted", "after"),
+    ("error", "received", "outbox", "granted", "after"),
     [
         case(REFUSED, [(1, "CheckViolation"), (2, "written")], [], "CheckViolation", 0.0, id="refused"),
         case(DEADLOCK, [(1, "written"), (2, "written")], [1], "set()", REFUSED_PAUSE, id="busy"),
@@ -295,7 +299,7 @@ def test_after_a_lost_connection_everything_is_kept_and_all_lanes_told() -> None
     ],
 )
 def test_one_entry_that_is_not_taken_takes_no_other_with_it(
-    error: Exception, heard: list[tuple[int, str]], outbox: list[int], granted: str, after: float
+    error: Exception, received: list[tuple[int, str]], outbox: list[int], granted: str, after: float
 ) -> None:
     told = Told()
 
@@ -308,7 +312,7 @@ def test_one_entry_that_is_not_taken_takes_no_other_with_it(
         assert clock.monotonic() == after  # a lane asks again at once: without a pause it would never rest
         await ledger.flushed()
         assert wire.names() == [["record", "claim", "pace"], ["record"], ["record"], ["claim", "pace"], *[["pace"]] * 2]
-        assert (kept(ledger), told.heard, ledger.lost.is_set()) == (outbox, heard, False)
+        assert (kept(ledger), told.received, ledger.lost.is_set()) == (outbox, received, False)
         assert [one.lesson for one in ledger.outbox._results] == [None] * len(outbox)  # the lane is ours and writes it
 
     play(work)
@@ -328,7 +332,7 @@ def test_beside_a_result_that_is_not_stored_no_claim_of_its_account_is_written(t
         assert (mine, theirs, kept(ledger)) == (set(), {3}, [1])
         first, *others = [commit["claim"][0] for commit in wire.commits if "claim" in commit]
         assert [first, *others] == (["{2,3}", "{3}"] if together else ["{3}"])
-        await ledger.outbox.write(ledger.write_late)
+        await ledger.outbox.write(ledger.write_late, Locked())
         assert await ledger.claim([claim(2)], lane_write(1)) == {2}  # it is stored, and its place is free
 
     play(work)
@@ -355,7 +359,7 @@ def test_a_connection_that_ends_while_entries_are_written_loses_none() -> None:
         assert (ledger.lost.is_set(), kept(ledger)) == (True, [2, 3])
 
     play(work)
-    assert told.heard == [(1, "written"), (2, "written"), (3, "written")]
+    assert told.received == [(1, "written"), (2, "written"), (3, "written")]
 
 
 def test_a_claim_that_was_granted_before_the_ledger_gave_up_its_batch_is_not_called_never_sent() -> None:
@@ -387,7 +391,7 @@ def test_for_locked_runs_results_are_kept_starts_go_later_and_claims_are_refused
     told = Told()
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
-        wire.errors, wire.locked = [LOCKED], {7}
+        wire.errors, wire.locked["run"] = [LOCKED], {7}
         ledger.hand_in(result(1, run=7), lane_write(1), told.of(1))
         ledger.hand_in(result(2, run=8), None, told.of(2))
         ledger.start_run(7, 1, NOW)
@@ -397,14 +401,14 @@ def test_for_locked_runs_results_are_kept_starts_go_later_and_claims_are_refused
             ledger.claim([claim(5, run=8)], lane_write(1)),  # its result of the locked run has the place
         )
         assert (answers, clock.monotonic()) == ([set(), {4}, set()], REFUSED_PAUSE)
-        assert (kept(ledger), told.heard) == ([1], [(1, "written"), (2, "written")])
+        assert (kept(ledger), told.received) == ([1], [(1, "written"), (2, "written")])
         assert ledger.outbox._results[0].lesson is None
         assert wire.names() == [["record", "start", "claim", "pace"], ["record", "claim", "pace"]]
-        assert await ledger.locked_runs() == {7}
-        wire.locked = set()
-        assert await ledger.locked_runs() == set()
+        assert (await ledger.locked()).runs == {7}
+        wire.locked.clear()
+        assert not await ledger.locked()
         asked = len(wire.asked)
-        assert await ledger.locked_runs() == set()
+        assert not await ledger.locked()
         assert len(wire.asked) == asked  # not asked while nothing was locked
 
     play(work)
@@ -414,21 +418,21 @@ def test_a_start_that_cannot_be_written_is_tried_again_after_a_pause_and_with_wh
     """Without a pause the database would be asked all the time, until the run's lock is released."""
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
-        wire.errors, wire.locked = [LOCKED], {7}
+        wire.errors, wire.locked["run"] = [LOCKED], {7}
         ledger.start_run(7, 1, NOW)
         await asyncio.sleep(REFUSED_PAUSE * 5.5)
         assert len(wire.asked) < 20
-        wire.locked = set()
+        wire.locked.clear()
         await asyncio.sleep(REFUSED_PAUSE)
         assert wire.names() == [["start"], ["start"]]
-        wire.errors, wire.locked = [LOCKED], {7}
+        wire.errors, wire.locked["run"] = [LOCKED], {7}
         ledger.start_run(7, 1, NOW)
         await moment()
         ledger.leave_lane(lane_write(1))
         await moment()
         assert wire.names()[2:] == [["start"], ["pace"]]
-        wire.locked = set()
-        ledger.leave_lane(lane_write(1))
+        wire.locked.clear()
+        ledger.leave_lane(lane_write(1, timeouts=1))
         await moment()
         assert wire.names()[4:] == [["start", "pace"]]
 
@@ -437,7 +441,7 @@ def test_a_start_that_cannot_be_written_is_tried_again_after_a_pause_and_with_wh
 
 def test_a_start_that_comes_later_is_not_replaced_by_one_that_was_held_up() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
-        ledger._locked = wire.locked = {7}
+        ledger._locked.runs = wire.locked["run"] = {7}
         later = NOW + timedelta(minutes=1)
         ledger.start_run(7, 1, later)
         await ledger._without_locked(Commit(starts={7: NOW, 8: NOW}))
@@ -506,17 +510,17 @@ def test_refused_late_results_stay_in_the_outbox(error: Exception, closes: bool,
         wire.errors, wire.closes_with_error = [error], closes
         with pytest.raises(raised):
             await ledger.write_late([result(1)])
-        assert (ledger.lost.is_set(), kept(ledger), ledger._locked) == (closes, [], set())
+        assert (ledger.lost.is_set(), kept(ledger), ledger._locked) == (closes, [], Locked())
 
     play(work)
 
 
 def test_late_results_learn_which_runs_are_locked() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
-        wire.errors, wire.locked, ledger._locked = [LOCKED], {7, 8}, {8}
+        wire.errors, wire.locked["run"], ledger._locked.runs = [LOCKED], {7, 8}, {8}
         with pytest.raises(psycopg.errors.LockNotAvailable):
             await ledger.write_late([result(1, run=7), result(2, run=9)])
-        assert ledger._locked == {7, 8}
+        assert ledger._locked.runs == {7, 8}
 
     play(work)
 
@@ -617,7 +621,7 @@ def test_a_ledger_that_stops_writes_what_is_left() -> None:
 
     ledger = play(work)
     (wire,) = wires
-    assert (wire.names(), told.heard, kept(ledger)) == ([["record", "times"]], [(1, "written")], [])
+    assert (wire.names(), told.received, kept(ledger)) == ([["record", "times"]], [(1, "written")], [])
     assert (ledger.locks.closed, ledger.reads.closed, ledger.lost.is_set()) == (True, True, True)
 
 
@@ -638,7 +642,7 @@ def test_a_writer_that_hangs_is_not_waited_for_and_what_it_has_is_kept() -> None
             await asking
 
     play(work)
-    assert told.heard == [(1, "written"), (3, "written")]
+    assert told.received == [(1, "written"), (3, "written")]
 
 
 def test_results_after_the_end_are_kept() -> None:

@@ -19,22 +19,21 @@ import pytest
 from django.db import connection, transaction
 
 from accounts.models import Account
-from fanout.database import carry_out, conninfo, execute
+from fanout.database import LOCK_RUNS, carry_out, conninfo, execute
 from fanout.engine import closing, holding
-from fanout.engine.clock import SystemClock
 from fanout.engine.commit import Claim, Commit, Result, Skip, calls_of, ignore_written
-from fanout.engine.driver import Driver
-from fanout.engine.lane_loop import Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import receipts
-from fanout.lanes.wake import lock_lanes, wake_after_clock_change
+from fanout.lanes import lane_rows
+from fanout.lanes.lane_rows import lock_lanes, wake_after_clock_change
 from fanout.management.commands import retention
+from fanout.models import Driver as DriverRow
 from fanout.models import InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit
 from fanout.ops.tasks import open_ledger
 from fanout.rules.message_ids import message_id
-from fanout.runs import controls, corrections, transitions
+from fanout.runs import controls, corrections, planning, transitions
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import Stage
 from tests.factories import InboundEventFactory
@@ -85,6 +84,7 @@ def waits(watcher: psycopg.Connection[Any]) -> bool:
 def in_ledger(work: Callable[[Ledger], Any]) -> None:
     async def play() -> None:
         ledger = await open_ledger(Outbox())
+        await ledger.locks.query("SET lock_timeout = '10s'")  # it waits for the test, which may be slow
         ledger.start()
         try:
             await work(ledger)
@@ -147,7 +147,7 @@ def note_receipts(account: Account) -> None:
 
 
 def plan_anew(account: Account) -> None:
-    corrections.plan_anew(account, NOW)
+    planning.plan_anew(account, NOW)
 
 
 def remember_parts(account: Account) -> None:
@@ -185,7 +185,7 @@ def test_receipts_and_late_results_side_by_side(stage: Stage) -> None:
                 rng.shuffle(told)
                 receipts.apply(told, NOW)
                 with transaction.atomic():
-                    execute(transitions.LOCK, {"runs": [run.pk for run in runs]})
+                    execute(LOCK_RUNS, {"runs": [run.pk for run in runs]})
                     RunTarget.objects.update(delivered_at=None)
         except BaseException as error:
             failures.append(error)
@@ -231,6 +231,16 @@ def test_the_runs_of_an_unreadable_account_are_locked_in_order(stage: Stage) -> 
         session.execute(RUN, [two.pk])
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_offload_locks_lanes_in_order(stage: Stage) -> None:
+    """It wakes both of them, and the account that takes over comes later in the order."""
+    first, second = stage.account(), stage.account()
+    run = stage.fire(stage.reminder(first, groups=2))
+    LaneState.objects.get_or_create(account=second)
+    with meeting(LANE, first.pk, lambda: corrections.offload(run, second, stage.user, NOW)) as session:
+        session.execute(LANE, [second.pk])
+
+
 def two_lanes(stage: Stage) -> tuple[int, int]:
     one, two = sorted(stage.account().pk for _ in range(2))
     for account in (two, one):  # so that the order on disk is the other one
@@ -241,30 +251,35 @@ def two_lanes(stage: Stage) -> tuple[int, int]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_lanes_are_given_back_in_order(stage: Stage) -> None:
-    accounts = [stage.account(), stage.account()]
-    for n, account in enumerate(accounts):
-        stage.fire(stage.reminder(account, groups=2, first=n * 10))
-    one, two = (account.pk for account in accounts)
-
-    async def leave(ledger: Ledger) -> None:
-        driver = Driver(SystemClock(), open_ledger, stage.transport, capacity=5, slice_seconds=1)
-        driver.ledger = ledger
-        for account_id, load in (await driver._load([two, one], NOW)).items():
-            driver.lanes[account_id] = driver._lane(account_id, load)
-        driver.leaving = [(driver.lanes[account], Sleep(NOW), None) for account in (two, one)]
-        await driver._leave()
-
-    with meeting(LANE, one, lambda: in_ledger(leave)) as session:
-        session.execute(LANE, [two])
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_lanes_of_a_dead_driver_are_counted_in_order(stage: Stage) -> None:
+@pytest.mark.parametrize("statement", ["LEAVE_LANES", "COUNT_CRASH", "TAKE_LANES", "GIVE_BACK", "START_DRIVER"])
+def test_a_driver_waits_for_no_lane(stage: Stage, statement: str) -> None:
+    """So it can be part of no circle, and a client that stands still does not stop it."""
     one, two = two_lanes(stage)
-    count = {"holder": "dead", "suspect": 2}
-    with meeting(LANE, one, lambda: in_ledger(lambda ledger: ledger.write(holding.COUNT_CRASH, count))) as session:
-        session.execute(LANE, [two])
+    LaneState.objects.update(holder="dead", epoch=1, poke=1)
+    both = [one, two]
+    leaving = [both, [1, 1], [1, 1], [NOW, NOW], ["", ""], [False, False]]
+    parameters: dict[str, Any] = {
+        "LEAVE_LANES": leaving,
+        "COUNT_CRASH": {"holder": "dead", "suspect": 2},
+        "TAKE_LANES": (both, "me"),
+        "GIVE_BACK": {"accounts": both, "until": [NOW, NOW], "why": ["", ""], "token": "dead"},
+        "START_DRIVER": {"host": "here", "slot": 0, "token": "me", "pid": 1},
+    }
+    DriverRow.objects.create(
+        host="there", slot=0, token="dead", pid=1, backend_pid=1, started_at=NOW, beat_at=NOW, ended_at=NOW, lanes=2
+    )
+
+    async def write(ledger: Ledger) -> None:
+        async with asyncio.timeout(5):
+            text = getattr(lane_rows, statement, None) or getattr(holding, statement)
+            await ledger.write(text, parameters[statement])
+
+    with psycopg.connect(conninfo(connection.settings_dict)) as stuck:
+        stuck.execute(LANE, [one])
+        in_ledger(write)
+    lanes = {lane.account_id: lane for lane in LaneState.objects.all()}
+    assert (lanes[one].epoch, lanes[one].holder) == (1, "dead")
+    assert (lanes[two].epoch, lanes[two].holder) == ((2, "me") if statement == "TAKE_LANES" else (1, ""))
 
 
 @pytest.mark.django_db(transaction=True)

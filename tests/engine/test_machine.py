@@ -114,12 +114,12 @@ class Machine(RuleBasedStateMachine):
         """Targets counted as sent are at the provider; it has at most one unconfirmed part beyond that."""
         if not hasattr(self, "stage"):
             return
-        heard: dict[int, set[int]] = {}
+        received: dict[int, set[int]] = {}
         for delivery in self.stage.book.deliveries():
             _, number, part, _ = delivery.message_id.split("-")
-            heard.setdefault(int(number), set()).add(int(part))
+            received.setdefault(int(number), set()).add(int(part))
         for target in RunTarget.objects.all():
-            parts = heard.get(target.pk, set())
+            parts = received.get(target.pk, set())
             assert set(range(target.parts_sent)) <= parts
             if target.status in ("pending", "skipped", "failed"):
                 assert parts == set(range(target.parts_sent))

@@ -165,7 +165,7 @@ def test_a_person_who_writes_is_no_stranger_any_more(stage: Stage, line: Account
     stage.play(60)
     held = set(fresh(run).targets.filter(status="pending", next_attempt_at=None).values_list("address", flat=True))
     writer = sorted(held)[0]
-    stage.play(60, [(stage.now, lambda now: chats.heard_from(line.pk, writer, now, now))])
+    stage.play(60, [(stage.now, lambda now: chats.note_message_from(line.pk, writer, now, now))])
     assert reached(stage) == {writer}
     assert KnownChat.objects.get(account=line, address=writer).begun_at is None
 
@@ -255,9 +255,11 @@ def test_an_unconfirmed_message_counts_and_one_settled_as_delivered_is_known(sta
     run = stage.fire(reminder_to(stage, account, [stranger(n) for n in range(5)]))
     stage.play()
     assert len(reached(stage)) == 2
-    doubted = RunTarget.objects.get(run=run, status="unconfirmed")
-    corrections.settle(run, {doubted.pk}, True, stage.user, stage.now)
-    assert KnownChat.objects.filter(account=account, address=doubted.address, begun_at=doubted.claimed_at).exists()
+    unconfirmed = RunTarget.objects.get(run=run, status="unconfirmed")
+    corrections.settle(run, {unconfirmed.pk}, True, stage.user, stage.now)
+    assert KnownChat.objects.filter(
+        account=account, address=unconfirmed.address, begun_at=unconfirmed.claimed_at
+    ).exists()
     account.refresh_from_db()
     assert new_chats_now(account, stage.now).begun == 2
 

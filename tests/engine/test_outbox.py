@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from fanout.engine.commit import Result
+from fanout.engine.commit import Locked, Result
 from fanout.engine.outbox import WRITTEN_AT_ONCE, Outbox, Stop
 from fanout.rules.outcomes import AccountChange
 from tests.engine.ledgers import NOW
@@ -46,8 +46,8 @@ class Books:
             raise psycopg.errors.DataCorrupted("invalid page")
 
 
-def write(outbox: Outbox, books: Books, locked: tuple[int, ...] = ()) -> list[int]:
-    return [one.target_id for one in asyncio.run(outbox.write(books, locked))]
+def write(outbox: Outbox, books: Books, locked: Locked | None = None) -> list[int]:
+    return [one.target_id for one in asyncio.run(outbox.write(books, locked or Locked()))]
 
 
 def test_an_outbox_counts_results_and_stops() -> None:
@@ -67,7 +67,7 @@ def test_a_bounded_number_is_written_at_once() -> None:
 
 def test_results_of_locked_runs_wait_and_the_others_do_not() -> None:
     outbox, books = outbox_of(result(1, run=7), result(2, run=8), result(3, run=7)), Books()
-    assert write(outbox, books, locked=(7,)) == [2]
+    assert write(outbox, books, Locked(runs={7})) == [2]
     assert (books.calls, len(outbox)) == ([[2]], 2)
     assert write(outbox, books) == [1, 3]
 
@@ -78,7 +78,7 @@ def test_results_added_during_a_write_stay() -> None:
     async def write_late(results: list[Result]) -> None:
         outbox.put([result(2)])
 
-    asyncio.run(outbox.write(write_late))
+    asyncio.run(outbox.write(write_late, Locked()))
     assert len(outbox) == 1
     assert write(outbox, Books()) == [2]
 
@@ -123,7 +123,7 @@ def test_an_account_is_held_until_all_of_it_is_durable() -> None:
     outbox = outbox_of(result(1, account=7), result(2, account=7, run=8), result(3, account=8))
     outbox.put_stop(Stop(8, CHANGE, NOW))
     assert [outbox.holds(account) for account in (6, 7, 8)] == [False, True, True]
-    write(outbox, Books(), locked=(8,))
+    write(outbox, Books(), Locked(runs={8}))
     assert [outbox.holds(account) for account in (7, 8)] == [True, True]
     write(outbox, Books())
     assert [outbox.holds(account) for account in (7, 8)] == [False, True]

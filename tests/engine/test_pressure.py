@@ -24,7 +24,7 @@ from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import Driver
 from fanout.engine.lane_loop import Lane, Sleep
 from fanout.engine.ledger import Ledger
-from fanout.lanes.wake import wake_after_clock_change
+from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget
 from fanout.ops import heartbeat
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
@@ -499,7 +499,7 @@ def test_a_lane_that_never_came_to_its_first_claim_is_noticed(
 
 @pytest.mark.slow
 def test_a_run_that_waits_behind_the_retries_of_another_does_not_stand_still(stage: Stage) -> None:
-    """A owes a recipient of B's a retry in a quarter of an hour: B waits for nothing else."""
+    """A has a retry to send to a recipient of B's in a quarter of an hour: B waits for nothing else."""
     account = stage.account(max_send_per_minute=60, group_concurrency=1, retry_base_seconds=900)
     faults(stage, {"match": {"address": "120363000000000002@g.us", "first": 1}, "effect": "soft_bounce"})
     runs = [stage.fire(stage.reminder(account, groups=3, title=title)) for title in "AB"]

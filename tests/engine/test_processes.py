@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -94,6 +95,7 @@ def driver_of(account: Account) -> Driver | None:
         # The short form; `python -m tests.engine.chaos --kills 50` is the long one.
         pytest.param(["--kills", os.environ.get("CHAOS_KILLS", "8"), "--seed", "3"], id="kills"),
         pytest.param(["--fail-over", "--groups", "60"], id="fail-over"),
+        pytest.param(["--lose-commits", "--groups", "60"], id="lost-commits"),
     ],
 )
 def test_kills_at_random_moments_double_and_lose_nothing(words: list[str]) -> None:
@@ -213,22 +215,23 @@ def test_five_hundred_lanes_hold_their_pace(stage: Stage, sandbox: SandboxServer
         stage.fire(reminder)
     cluster = Cluster(tmp_path, sandbox, BOT_FIRE_CONCURRENCY="1000").start()
     try:
-        until(lambda: len({d.account for d in sandbox.book().deliveries()}) == 500)
-        time.sleep(5)  # buffers and connections fill up first
-        began, memory = time.time(), driver_memory()
-        time.sleep(6)
-        ended = time.time()
+        until(lambda: fewest_of_a_lane(sandbox, accounts) >= 3, patience=300)
+        memory = driver_memory()  # buffers and connections have filled up
+        # Two messages beyond the burst take a lane three seconds; one after the other, the lanes would need 25 minutes.
+        # How fast a quiet machine is, benchmarks/accounts.py measures.
+        until(lambda: fewest_of_a_lane(sandbox, accounts) >= 5, patience=300)
         book = sandbox.book()
-        within = [d for d in book.deliveries() if began <= d.t < ended]
-        permitted = 500 * 40 / 60 * (ended - began)
-        # Lanes side by side, on a busy machine too: one after the other would send a few per cent.
-        # What a quiet machine reaches is measured by benchmarks/accounts.py.
-        assert len(within) >= 0.25 * permitted
         assert max(book.peaks().values()) <= 43
         assert not book.duplicates("account", "to", "part")
         assert driver_memory() - memory < 30e6
     finally:
         cluster.kill()
+
+
+def fewest_of_a_lane(sandbox: SandboxServer, accounts: list[Account]) -> int:
+    """Return how many deliveries the lane has that is furthest behind."""
+    delivered = Counter(delivery.account for delivery in sandbox.book().deliveries())
+    return min(delivered[account.address] for account in accounts)
 
 
 def driver_memory() -> int:

@@ -10,11 +10,13 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
-from fanout.lanes.wake import wake_lanes
+from fanout.inbound import worker
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Activity, Event, LaneState, Notification, Run
 from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs import controls
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
+from tests.factories import InboundEventFactory
 
 MINUTE = timedelta(minutes=1)
 
@@ -192,10 +194,10 @@ def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> N
     cap(account, 3)
     wake_lanes([account.pk], stage.now)
     stage.play()
-    slipped = run.targets.filter(status="pending").first()
-    assert slipped is not None
-    assert planned_time(slipped, fresh(run)) == run.resume_at
-    assert "Daily cap reached" in delay_reason(slipped, run)
+    delayed = run.targets.filter(status="pending").first()
+    assert delayed is not None
+    assert planned_time(delayed, fresh(run)) == run.resume_at
+    assert "Daily cap reached" in delay_reason(delayed, run)
 
 
 # --- spacing --------------------------------------------------------------------------------------------
@@ -244,8 +246,8 @@ def test_messaging_retries_double_and_nothing_overtakes(stage: Stage) -> None:
     delays = [b - a for a, b in pairwise(refused)]
     assert [round(delay) for delay in delays] == [5, 10]
     of_run = dict(one.targets.values_list("pk", "run_id")) | dict(two.targets.values_list("pk", "run_id"))
-    heard = [of_run[int(d.message_id.split("-")[1])] for d in stage.book.deliveries() if d.to == address]
-    assert heard == [one.pk, two.pk]
+    received = [of_run[int(d.message_id.split("-")[1])] for d in stage.book.deliveries() if d.to == address]
+    assert received == [one.pk, two.pk]
 
 
 def test_retries_give_up_after_three(stage: Stage) -> None:
@@ -436,6 +438,24 @@ def test_errors_slow_the_lane_and_recovery_speeds_it_up_again(stage: Stage) -> N
     stage.play()
     assert LaneState.objects.get(account=account).slow_factor == 1.0
     assert fresh(run).status == Run.Status.PARTIAL
+
+
+def test_messages_written_on_the_phone_are_taken_from_the_pace_and_the_day(stage: Stage) -> None:
+    """Of a lane that is being driven: it has its pace in memory."""
+    account = stage.account(max_send_per_minute=60, send_burst=1)
+    cap(account, 20)
+    run = stage.fire(stage.reminder(account, groups=30))
+
+    def write(now: datetime) -> None:
+        InboundEventFactory.create_batch(5, account=account, kind="written", happened_at=now)
+        worker.step(now)
+
+    stage.play(60, [(stage.now + timedelta(seconds=5.5), write)])
+
+    times = sorted(stage.times())
+    assert len(times) == 15
+    assert max(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=5)
+    assert fresh(run).pending == 15
 
 
 # --- account health -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from fanout.engine.commit import Call, LaneWrite, Result, Written
 from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import LaneState, Run, RunTarget
 from fanout.runs import controls
 from tests.engine.ledgers import EPOCH, NOW
@@ -217,7 +217,7 @@ class FakeLink:
         if statement == "die":
             self.closed = True
             raise psycopg.OperationalError("gone")
-        return [{"id": 1}] if statement is commit.LOCKED_RUNS else []
+        return [{"what": "run", "key": "1"}] if statement is commit.LOCKED_ROWS else []
 
     async def script(self, statements: Any) -> list[list[Row]]:
         return []
@@ -238,15 +238,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_batch_under_way_is_kept_when_look_ups_are_lost() -> None:
     async def play() -> None:
-        heard: list[BaseException | None] = []
+        received: list[BaseException | None] = []
         ledger = Ledger(FakeLink("never"), FakeLink())
         ledger.start()
-        ledger.hand_in(result(11), None, heard.append)
+        ledger.hand_in(result(11), None, received.append)
         await asyncio.sleep(0.02)
         with pytest.raises(LedgerLost):
             await ledger.read("die")
         await ledger.stop()
-        assert heard == [None]
+        assert received == [None]
         assert [one.target_id for one in ledger.outbox._results] == [11]
 
     asyncio.run(play())
@@ -257,21 +257,21 @@ def test_a_ledger_that_stops_in_the_middle_of_a_batch_keeps_the_rest() -> None:
     """The results of a locked run were told before the others hung."""
 
     async def play() -> None:
-        heard: set[int] = set()
+        received: set[int] = set()
         ledger = Ledger(FakeLink(psycopg.errors.LockNotAvailable("run 1"), "never"), FakeLink())
         ledger.start()
 
         def tell(target: int, error: BaseException | None) -> None:
-            if target in heard:
+            if target in received:
                 raise KeyError(target)
-            heard.add(target)
+            received.add(target)
 
         for target, run in ((11, 1), (21, 2)):
             ledger.hand_in(result(target, run), None, partial(tell, target))
         await asyncio.sleep(0.02)
         ledger.hand_in(result(12, 2), None, partial(tell, 12))  # waits for the next batch
         await ledger.stop()
-        assert heard == {11, 12, 21}
+        assert received == {11, 12, 21}
         assert {one.target_id for one in ledger.outbox._results} == {11, 12, 21}
 
     asyncio.run(play())

@@ -19,6 +19,7 @@ from fanout.engine.driver import SUCCESSOR_WITHIN
 from fanout.engine.lane_loop import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
+from fanout.lanes import lane_rows
 from fanout.models import Activity, Driver, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.gates import RunFacts, Wait
 from fanout.rules.new_chat_limits import NewChatHold
@@ -532,7 +533,7 @@ def test_seconds_that_wait_for_a_commit_are_not_replaced_by_later_ones() -> None
 
 def test_taking_a_lane_fences_all_earlier_holders() -> None:
     taken, beside = LaneStateFactory.create(epoch=EPOCH), LaneStateFactory.create(epoch=EPOCH)
-    with_ledger(lambda ledger: ledger.write(holding.TAKE_LANES, ("me", [taken.account_id])))
+    with_ledger(lambda ledger: ledger.write(lane_rows.TAKE_LANES, ([taken.account_id], "me")))
     taken.refresh_from_db()
     beside.refresh_from_db()
     assert (taken.epoch, taken.holder) == (EPOCH + 1, "me")
@@ -543,7 +544,7 @@ def leave(
     lane: LaneState, epoch: int = EPOCH, poke: int = 0, due_at: datetime | None = LATER, failed: bool = False
 ) -> None:
     row = (lane.account_id, epoch, poke, due_at, "why", failed)
-    with_ledger(lambda ledger: ledger.write(holding.LEAVE_LANES, [[value] for value in row]))
+    with_ledger(lambda ledger: ledger.write(lane_rows.LEAVE_LANES, [[value] for value in row]))
     lane.refresh_from_db()
 
 
@@ -557,7 +558,7 @@ def test_a_lane_is_parked_with_its_wake_up_time(failed: bool, crashes: int) -> N
     assert (beside.holder, beside.due_at) == ("me", NOW)
 
 
-def test_a_lane_that_was_poked_meanwhile_stays_due() -> None:
+def test_a_lane_that_was_woken_meanwhile_stays_due() -> None:
     lane = LaneStateFactory.create(epoch=EPOCH, holder="me", due_at=NOW, poke=8)
     leave(lane, poke=7)
     assert (lane.holder, lane.due_at) == ("", NOW)
@@ -576,7 +577,7 @@ def test_due_lanes_are_the_free_ones_the_longest_waiting_first() -> None:
     LaneStateFactory.create(due_at=None)
 
     def due(limit: int) -> list[int]:
-        rows = with_ledger(lambda ledger: ledger.read(holding.DUE_LANES, {"now": NOW, "limit": limit}))
+        rows = with_ledger(lambda ledger: ledger.read(lane_rows.DUE_LANES, {"now": NOW, "limit": limit}))
         return [row["account_id"] for row in rows]
 
     assert due(10) == [later.account_id, late.account_id]
@@ -586,10 +587,10 @@ def test_due_lanes_are_the_free_ones_the_longest_waiting_first() -> None:
 def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
     lane, beside = (LaneStateFactory.create(holder="me", crashes=1, due_at=NOW) for _ in range(2))
     account = {"account": lane.account_id, "until": LATER}
-    assert with_ledger(lambda ledger: ledger.write(holding.LEAVE_UNREAD, account)) == [{"crashes": 2}]
+    assert with_ledger(lambda ledger: ledger.write(lane_rows.LEAVE_UNREAD, account)) == [{"crashes": 2}]
     lane.refresh_from_db()
     assert (lane.holder, lane.due_at, lane.why) == ("", LATER, "the account cannot be read")
-    with_ledger(lambda ledger: ledger.write(holding.NOTHING_DUE, (lane.account_id,)))
+    with_ledger(lambda ledger: ledger.write(lane_rows.NOTHING_DUE, (lane.account_id,)))
     lane.refresh_from_db()
     beside.refresh_from_db()
     assert (lane.due_at, lane.crashes) == (None, 0)

@@ -1,8 +1,8 @@
 """WhatsApp's Cloud API as Meta documents it.
 
 Bodies of answers: Meta's OpenAPI description of the Cloud API (facebook/openapi, v23.0). The rest below
-developers.facebook.com/documentation/business-messaging/whatsapp: support/error-codes, templates/components and
-webhooks/reference (messages, user_preferences).
+developers.facebook.com/documentation/business-messaging/whatsapp: support/error-codes, templates/components,
+solution-providers/manage-accounts (what a token is for) and webhooks/reference (messages, user_preferences).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cloud(Dialect):
         "not_writable": error(403, 130497),
         "unavailable": error(503, 2),
         "recipient_gone": error(400, 131026),
-        "content_rejected": error(400, 131047),
+        "content_rejected": error(400, 131051),
         "error_after_accept": error(500, 131000),
     }
 
@@ -47,6 +47,11 @@ class Cloud(Dialect):
         _, version, number, *rest = path.split("/")
         if version != "v23.0":
             raise Malformed(400, {"error": {"message": "Unknown path components", "code": 2500}})
+        if number == "debug_token":
+            scope = {"scope": "whatsapp_business_management", "target_ids": ["20300", "20400"]}
+            return Answer(200, {"data": {"is_valid": True, "granular_scopes": [scope]}})
+        if rest == ["phone_numbers"]:
+            return Answer(200, {"data": [{"id": "10200"}] if number == "20400" else []})
         if rest == ["media"]:
             return await self.media_id(number, key, request)
         if rest == ["message_templates"]:

@@ -112,6 +112,8 @@ class FakeGateway:
             hang_up(request)
             return web.Response()
         headers = {"Retry-After": answer.retry_after} if answer.retry_after else {}
+        if answer.version:
+            headers["facebook-api-version"] = answer.version
         if 300 <= answer.status < 400:
             headers["Location"] = ELSEWHERE
         body: Any = answer.body

@@ -24,8 +24,12 @@ def make_run(
     recipients: list[tuple[str, str]],
     action: str,
     templates: tuple[dict[str, Any] | None, ...] = (None,),
+    words: dict[str, dict[str, str]] | None = None,
 ) -> Run:
-    """A run that is due, to recipients of (kind, address), at no pace but the gateway's; a part for each template."""
+    """A run that is due, to recipients of (kind, address), at no pace but the gateway's; a part for each template.
+
+    `words`: the personal words of people, by their address.
+    """
     owner = get_user_model().objects.create_user("operator", is_staff=True, is_superuser=True)
     account = Account.objects.create(
         owner=owner,
@@ -57,7 +61,8 @@ def make_run(
             reminder=reminder, position=position, text="Doors open at nine", template=template
         )
     people = Recipient.objects.bulk_create(
-        Recipient(owner=owner, kind=kind, address=address) for kind, address in recipients
+        Recipient(owner=owner, kind=kind, address=address, fields=(words or {}).get(address, {}))
+        for kind, address in recipients
     )
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=person, position=n) for n, person in enumerate(people)

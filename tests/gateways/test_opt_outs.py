@@ -106,7 +106,7 @@ def follow_up(run: Run) -> Run:
     """The reminder once more, to those who have not answered."""
     Reminder.objects.filter(pk=run.reminder_id).update(follow_up=True)
     reminder = Reminder.objects.get(pk=run.reminder_id)
-    done = controls.fire(reminder, reminder.owner, timezone.now())
+    done = controls.fire(reminder, reminder.owner, timezone.now(), after=run.pk)
     assert done.run is not None
     return done.run
 

@@ -24,7 +24,7 @@ from tests.factories import RecipientFactory, UserFactory
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "waha": ({"url": "https://waha.example.com"}, {"api_key": "k"}),
     "evolution": ({"url": "https://evolution.example.com", "instance": "acme"}, {"api_key": "k"}),
-    "wassenger": ({"device": "d1"}, {"token": "k"}),
+    "wassenger": ({"device": "5f3a0c1d2e4b6a7890abcdef"}, {"token": "k"}),
 }
 
 

@@ -32,10 +32,10 @@ def test_a_reaction_is_no_answer_and_a_late_refusal_no_delivery(case: Case, tmp_
         queued = follow_up(run)
         assert gateway.react(REACTS, "👍") == 200
         assert gateway.answer(ANSWERS, "Yes") == 200
-        hear()
+        process_inbound()
         carry_out(queued)
         assert gateway.refuse_late(REFUSED) == 200
-        hear()
+        process_inbound()
 
         delivered = [delivery.to for delivery in gateway.book().deliveries()]
 
@@ -49,6 +49,6 @@ def test_a_reaction_is_no_answer_and_a_late_refusal_no_delivery(case: Case, tmp_
     ]
 
 
-def hear() -> None:
+def process_inbound() -> None:
     while worker.step(timezone.now()):
         pass

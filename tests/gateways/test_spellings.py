@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.events import EventKind
+from accounts.channels.provider_events import EventKind
 from accounts.models import Account
 from fanout.inbound import worker
 from fanout.models import InboundEvent, KnownChat, RunTarget

@@ -32,10 +32,15 @@ def kinds(gateway: GatewayServer) -> dict[str, list[str]]:
     return got
 
 
-def run_to_three(gateway: GatewayServer, *templates: dict[str, Any] | None, **config: Any) -> Any:
+def run_to_three(
+    gateway: GatewayServer,
+    *templates: dict[str, Any] | None,
+    words: dict[str, dict[str, str]] | None = None,
+    **config: Any,
+) -> Any:
     settings = {"url": gateway.url, "phone_number_id": "10200", "business_account_id": "20400", **config}
     people = [("person", number) for number in (LATELY, LONG_AGO, NEVER)]
-    run = make_run("cloud", settings, CREDENTIALS, people, "message", templates)
+    run = make_run("cloud", settings, CREDENTIALS, people, "message", templates, words)
     now, account = timezone.now(), Account.objects.get()
     for number, hours in ((LATELY, 1), (LONG_AGO, 25)):
         KnownChat.objects.create(account=account, address=number, heard_at=now - timedelta(hours=hours))
@@ -70,6 +75,24 @@ def test_without_a_template_nothing_is_asked_of_meta(tmp_path: Path) -> None:
     assert {(target.error, target.attempts, target.claimed_at) for target in skipped} == {(WINDOW_CLOSED, 0, None)}
     run.refresh_from_db()
     assert (run.status, run.failed) == ("partial", 0)
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_a_value_that_makes_a_later_part_unfit_is_found_before_the_first_one(tmp_path: Path) -> None:
+    with GatewayServer(tmp_path, "cloud") as gateway:
+        doors, note = NEWS.as_part({"body.1": "doors."}), NEWS.as_part({"body.1": "{note}."})
+        words = {LATELY: {"note": "a"}, LONG_AGO: {"note": "a long walk " * 100}, NEVER: {"note": "with\na break"}}
+        run = run_to_three(gateway, doors, note, words=words)
+        got = kinds(gateway)
+
+    assert got == {
+        LATELY: ["text: Doors open at nine"] * 2,
+        NEVER: ["template: doors.", "template: with a break."],
+    }
+    target = run.targets.get(address=LONG_AGO)
+    assert (target.status, target.parts_sent, target.claimed_at) == ("skipped", 0, None)
+    assert "characters with its values; Meta takes at most 1,024" in target.error
 
 
 @pytest.mark.processes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ TRIALS = {
     "waha": Trial({"session": "default"}, {"api_key": "trial"}, "waha"),
     "evolution": Trial({"instance": "trial"}, {"api_key": "trial"}, "evolution"),
     "cloud": Trial({"phone_number_id": "10200"}, {"access_token": "trial"}, "cloud"),
-    "wassenger": Trial({"device": "trial"}, {"token": "trial"}, "wassenger"),
+    "wassenger": Trial({"device": "5f3a0c1d2e4b6a7890abcdef"}, {"token": "trial"}, "wassenger"),
     "unipile": Trial({"account_id": "trial"}, {"api_key": "trial"}, "unipile", "profile", "linkedin.com/in/guest-{n}"),
     "unipile_mail": Trial({"account_id": "trial"}, {"api_key": "trial"}, "unipile", "mailbox", "guest{n}@example.org"),
 }
@@ -45,17 +46,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("channel", choices=sorted(TRIALS))
     parser.add_argument("--port", type=int, default=8000, help="of Crier's web server")
     options = parser.parse_args(argv)
+    # `kill` and a supervisor send it. Without this, Python would end at once and leave both processes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     gateway, url = start_gateway(options.channel)
-    crier = subprocess.Popen([sys.executable, "manage.py", "up", "--demo", "--port", str(options.port)], cwd=ROOT)
+    crier = None
     try:
+        crier = subprocess.Popen([sys.executable, "manage.py", "up", "--demo", "--port", str(options.port)], cwd=ROOT)
         wait_for(crier, f"http://127.0.0.1:{options.port}/readyz")
         sys.stdout.write(f"{send_through(options.channel, url)}\nWhat the gateway got: {url}/\n")
         sys.stdout.flush()
         return crier.wait()
     except KeyboardInterrupt:
-        return crier.wait()
+        return crier.wait() if crier else 1
     finally:
+        if crier is not None and crier.poll() is None:
+            crier.terminate()
+            crier.wait()
         gateway.terminate()
+        gateway.wait()
 
 
 def start_gateway(channel: str) -> tuple[subprocess.Popen[bytes], str]:

@@ -477,6 +477,27 @@ WORDS = (
     ),
     ("a gateway", "mesgtoobig", False, "ann@example.org:\nThe message is too large."),
     ("Google Groups", "rejected", False, "ann@example.org\n\nYou may not have permission to post to this group."),
+    (
+        "Gmail with advice",
+        "userunknown",
+        True,
+        "Your message wasn't delivered to ann@example.org because the address couldn't be found. Check for typos or "
+        "spaces and try again.",
+    ),
+    ("a scanner", "userunknown", True, "Cannot deliver to <ann@example.org>. Check that the address is correct."),
+    (
+        "a reporter's judgement",
+        "userunknown",
+        True,
+        "Error: Unknown user\n\nThe server answered:\n550 - no such user here\n\nRCPT TO: ann@example.org",
+    ),
+    (
+        "a bare 550 that may be a filter's",
+        "filtered",
+        False,
+        "The server answered:\n550 - no such user here\n\nRCPT TO: ann@example.org",
+    ),
+    ("a look-up that failed", "filtered", False, "<ann@example.org>:\nUser unknown: temporary lookup failure."),
     ("in French", "userunknown", True, "<ann@example.org>:\nAdresse d au moins un destinataire invalide."),
     ("in Spanish", "userunknown", True, "<ann@example.org>:\nEl usuario no existe."),
     ("in German", "userunknown", True, "<ann@example.org>:\nDer Empfänger ist unbekannt."),

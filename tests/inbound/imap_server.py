@@ -109,17 +109,17 @@ class ImapServer:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self) -> None:
-        """With every connection: those who serve one would outlive it."""
+        """Kill it with all who serve a connection: asked to end, it waits for them for seconds."""
         if self.process is None:
             return
         servants = psutil.Process(self.process.pid).children(recursive=True)
-        self.process.terminate()
+        self.process.kill()
         self.process.wait(20)
         self.process = None
         for servant in servants:
             with suppress(psutil.NoSuchProcess):
                 servant.kill()
-        psutil.wait_procs(servants, 20)
+        wait_until(lambda: all(map(_has_ended, servants)), 20)
 
     def __enter__(self) -> ImapServer:
         self.start()
@@ -128,3 +128,11 @@ class ImapServer:
     def __exit__(self, *exc: object) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Return whether it is gone, or a zombie that nothing has waited for yet."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import transaction
 
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound.events import store
+from fanout.inbound.event_store import store
 from fanout.inbound.worker import EFFECTS
 from fanout.models import InboundEvent
 from reminders.models import Recipient, Reminder, ReminderTarget, ReplyPart

@@ -72,8 +72,8 @@ def score(mails: Iterable[Case]) -> Score:
         failures = [verdict for verdict in mail.verdicts if verdict.reason not in NO_FAILURE]
         bounces = {bounce.address: bounce for bounce in parse_bounce(mail.raw)}
         if any(verdict.reason == "feedback" for verdict in mail.verdicts):
-            told, heard = result.complaints
-            result.complaints = told + 1, heard + (complaints.parse_complaint(mail.raw) is not None)
+            told, received = result.complaints
+            result.complaints = told + 1, received + (complaints.parse_complaint(mail.raw) is not None)
         if not failures and any(bounce.final for bounce in bounces.values()):
             result.mistaken.append(mail.name)
         for verdict in failures:
@@ -115,11 +115,11 @@ def share(part: int, of: int) -> str:
 
 
 def show(name: str, result: Score, wrong: bool) -> None:
-    told, heard = result.complaints
+    told, received = result.complaints
     say(f"\n## Bounces: {name}\n")
     say(table("class", result.classes) + "\n")
     say(table("form", result.forms | {"all": result.total}))
-    say(f"\nNo failure, but read as one: {len(result.mistaken)}. Complaints heard: {heard} of {told}.")
+    say(f"\nNo failure, but read as one: {len(result.mistaken)}. Complaints received: {received} of {told}.")
     if wrong:
         say("\n".join(["", "Judged otherwise:", *result.wrong, *result.mistaken]))
 

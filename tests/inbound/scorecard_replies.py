@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accounts.channels.machine_mail import away_until, by_subject
-from reminders.opt_outs import decide_by_words, essence
+from reminders.opt_outs import decide_by_words
+from tests.inbound.opt_out_samples import HARMLESS, OPT_OUTS
 from tests.inbound.reply_formats import (
     ABSENCES,
     ATTRIBUTIONS,
     AWAY,
-    HARMLESS,
     MAILBOX,
-    OPT_OUTS,
     OUTLOOK,
     OWN,
     PERSONAL,
@@ -77,15 +76,13 @@ def cases() -> Iterator[Case]:
 
 
 def decisions() -> list[Score]:
-    """Return how many messages of each language that opt out are heard, and how many harmless ones change nothing."""
-    heard = [
-        Score(
-            "opt-out", language, "any", sum(decide_by_words(essence(one)).opts_out for one in messages), len(messages)
-        )
+    """Return how many messages of each language that opt out count, and how many harmless ones change nothing."""
+    received = [
+        Score("opt-out", language, "any", sum(decide_by_words(one).opts_out for one in messages), len(messages))
         for language, messages in OPT_OUTS.items()
     ]
-    harmless = sum(not decide_by_words(essence(one)).opts_out for one in HARMLESS)
-    return [*heard, Score("no opt-out", "any", "any", harmless, len(HARMLESS))]
+    harmless = sum(not decide_by_words(one).opts_out for one in HARMLESS)
+    return [*received, Score("no opt-out", "any", "any", harmless, len(HARMLESS))]
 
 
 def machine_mail() -> list[Score]:

@@ -11,12 +11,12 @@ from django.http import Http404
 from django.test import RequestFactory
 
 from accounts.channels.base import Kind
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.database import execute
 from fanout.inbound import worker
 from fanout.inbound.bounces import _about_last_try, _is_refusal, apply_bounce, cause, counted_as, record_bounce, take_in
-from fanout.inbound.events import store
+from fanout.inbound.event_store import store
 from fanout.inbound.mails import Bounce
 from fanout.inbound.views import bounce_webhook
 from fanout.inbound.worker import EFFECTS
@@ -338,7 +338,7 @@ def test_a_report_by_mail_waits_too(target: RunTarget) -> None:
 TROUBLE = ["auth", "banned", "network", "new_chats_blocked", "rate_limited", "unavailable"]
 
 
-def doubted(target: RunTarget, **fields: Any) -> None:
+def made_unconfirmed(target: RunTarget, **fields: Any) -> None:
     RunTarget.objects.filter(pk=target.pk).update(
         **{"status": "unconfirmed", "claimed_at": NOW, "parts_sent": 0, **fields}
     )
@@ -346,7 +346,7 @@ def doubted(target: RunTarget, **fields: Any) -> None:
 
 @pytest.mark.parametrize("kind", TROUBLE)
 def test_what_was_in_doubt_is_sent_again(target: RunTarget, kind: str) -> None:
-    doubted(target)
+    made_unconfirmed(target)
 
     event_of(target, detail={"kind": kind, "certain": True})
     event = work_at(target, 0)
@@ -360,7 +360,7 @@ def test_what_was_in_doubt_is_sent_again(target: RunTarget, kind: str) -> None:
 
 
 def test_it_waits_as_after_a_refusal_while_sending(target: RunTarget) -> None:
-    doubted(target)
+    made_unconfirmed(target)
 
     event_of(target, detail={"kind": "rate_limited", "certain": True})
     work_at(target, 0)
@@ -376,7 +376,7 @@ def test_it_waits_as_after_a_refusal_while_sending(target: RunTarget) -> None:
     ],
 )
 def test_what_may_have_arrived_is_not_sent_again(target: RunTarget, fields: dict[str, Any], effect: str) -> None:
-    doubted(target, **fields)
+    made_unconfirmed(target, **fields)
 
     event_of(target, detail={"kind": "rate_limited", "certain": True})
 
@@ -424,7 +424,7 @@ def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_addres
 
 @pytest.mark.parametrize("kind", ["hard_bounce", "content_rejected"])
 def test_a_refusal_that_is_certain_fails_without_having_gone_out(target: RunTarget, kind: str) -> None:
-    doubted(target)
+    made_unconfirmed(target)
 
     event_of(target, detail={"kind": kind, "certain": True})
     work_at(target, 0)
@@ -793,7 +793,7 @@ def test_what_answers_one_try(given: Bounce, refusal: bool) -> None:
 )
 def test_whether_it_is_about_the_last_try(happened_at: datetime, claimed_at: datetime | None, last: bool) -> None:
     event, target = InboundEvent(happened_at=happened_at), RunTarget(claimed_at=claimed_at)
-    assert _about_last_try(event, target) is last
+    assert _about_last_try(event, target, 0) is last
 
 
 @pytest.mark.django_db

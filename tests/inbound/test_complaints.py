@@ -160,20 +160,56 @@ def test_a_complaint_suppresses_and_the_same_report_again_changes_nothing(accoun
 
 
 @pytest.mark.parametrize(
-    ("raw", "heard"),
+    ("raw", "received"),
     [
-        pytest.param(arf("rewritten@isp.example"), False, id="recipient, sender and time, which anyone could write"),
+        pytest.param(arf("rewritten@isp.example"), True, id="recipient, sender and time"),
         pytest.param(arf("rewritten@isp.example", to="ben@example.org"), False, id="another recipient"),
         pytest.param(arf("x@y").replace(b"10:01:00", b"15:01:00"), False, id="another time"),
         pytest.param(arf("x@y").replace(b"mailer@", b"other@"), False, id="another sender"),
         pytest.param(arf(id_of(1_000_000)), False, id="no delivery of ours"),
     ],
 )
-def test_without_our_id_it_must_fit_a_delivery(account: Account, raw: bytes, heard: bool) -> None:
+def test_without_our_id_it_must_fit_a_delivery(account: Account, raw: bytes, received: bool) -> None:
     delivery(account)
-    assert take_in_complaint(raw, NOW) == (True, heard)
+    assert take_in_complaint(raw, NOW) == (True, received)
+    assert not Suppression.objects.exists(), "only the worker suppresses for what anyone could have written"
     worker.step(NOW)
-    assert Suppression.objects.filter(address=ANN).exists() is heard
+    assert Suppression.objects.filter(address=ANN).exists() is received
+
+
+def test_what_anyone_could_have_written_suppresses_for_a_while_and_counts_nothing(account: Account) -> None:
+    target = delivery(account)
+    take_in_complaint(arf("rewritten@isp.example"), NOW)
+    worker.step(NOW)
+    suppression = Suppression.objects.get()
+    assert (suppression.reason, suppression.expires_at) == ("complaint", NOW + timedelta(days=30))
+    assert Recipient.objects.get(pk=target.recipient_id).status == "active"
+    health = mail_health(account, NOW)
+    assert health is not None
+    assert health.complaints == 0
+    assert Event.objects.filter(run=target.run_id, verb="complained").count() == 1
+
+
+def test_the_proven_report_behind_one_that_anyone_could_have_written_does_the_rest(account: Account) -> None:
+    target = delivery(account)
+    reports = [arf("rewritten@isp.example"), arf(id_of(target)), arf(id_of(target)), arf("rewritten@isp.example")]
+    taken = []
+    for raw in reports:
+        taken.append(take_in_complaint(raw, NOW))
+        worker.step(NOW)
+
+    assert taken == [(True, True), (True, True), (True, False), (True, False)]
+    assert Suppression.objects.get().expires_at is None
+    assert Recipient.objects.get(pk=target.recipient_id).status == "opted_out"
+    health = mail_health(account, NOW)
+    assert health is not None
+    assert health.complaints == 1
+
+
+def test_two_deliveries_that_fit_a_complaint_without_our_id(account: Account) -> None:
+    delivery(account)
+    delivery(account, recipient=Recipient.objects.get(address=ANN))
+    assert take_in_complaint(arf("rewritten@isp.example"), NOW) == (True, False)
 
 
 def test_by_the_webhook_for_mails(account: Account, client: Client, settings: Any) -> None:

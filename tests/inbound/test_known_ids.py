@@ -62,7 +62,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
     known_ids._silent_until.clear()
 
 
-def hear(**after: float) -> None:
+def process_inbound(**after: float) -> None:
     while worker.step(LATER + timedelta(**after)):
         pass
 
@@ -77,7 +77,7 @@ def test_the_id_that_the_provider_told_goes_first(account: Account, gateway: Gat
     known_ids.remember(account.pk, ID, LISTED)
 
     stored(account, 0, LATER, "STOP", address=ID)
-    hear()
+    process_inbound()
 
     assert (status_of(whom), status_of(other)) == ("opted_out", "active")
     assert [one.address for one in Suppression.objects.all()] == [LISTED]
@@ -100,7 +100,7 @@ def test_it_holds_for_that_account_only(account: Account, gateway: Gateway) -> N
     known_ids.remember(AccountFactory.create().pk, ID, LISTED)
 
     stored(account, 0, LATER, "STOP", address=ID)
-    hear()
+    process_inbound()
 
     assert status_of(whom) == "active"
 
@@ -108,11 +108,11 @@ def test_it_holds_for_that_account_only(account: Account, gateway: Gateway) -> N
 def test_a_number_beside_a_hidden_id_is_remembered(account: Account, gateway: Gateway) -> None:
     whom = person(account.owner, address=LISTED)
     stored(account, 0, LATER, "Hello", address=LISTED, detail={"jid": "382111222333444:7@lid"})
-    hear()
+    process_inbound()
     assert KnownId.objects.get().known_as == HIDDEN
 
     stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
-    hear()
+    process_inbound()
 
     assert status_of(whom) == "opted_out"
     assert gateway.asked == []
@@ -125,7 +125,7 @@ def test_the_gateway_is_asked_who_hides_behind_an_id_once(account: Account, gate
     gateway.numbers[HIDDEN] = LISTED
     for text in ("Hello", wish):
         stored(account, 0, LATER, text, address="", detail={"jid": HIDDEN})
-    hear()
+    process_inbound()
 
     assert status_of(whom) == "opted_out"
     assert gateway.asked == [HIDDEN]
@@ -134,7 +134,7 @@ def test_the_gateway_is_asked_who_hides_behind_an_id_once(account: Account, gate
 
 def test_a_person_whom_the_gateway_does_not_know_stays_unknown(account: Account, gateway: Gateway) -> None:
     stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
-    hear()
+    process_inbound()
 
     event = InboundEvent.objects.get()
     assert (event.state, event.effect) == ("done", "nothing: it names no person")
@@ -147,17 +147,40 @@ def test_a_gateway_that_does_not_answer_is_asked_again_and_holds_up_only_once(
     gateway.numbers[HIDDEN], gateway.down = LISTED, True
     for _ in range(3):
         stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
-    hear()
+    process_inbound()
     assert len(gateway.asked) == 1
     assert set(InboundEvent.objects.values_list("state", flat=True)) == {"new"}
     assert status_of(whom) == "active"
 
     gateway.down = False
     known_ids._silent_until.clear()
-    hear(seconds=61)
+    process_inbound(seconds=61)
 
     assert status_of(whom) == "opted_out"
     assert set(InboundEvent.objects.values_list("state", flat=True)) == {"done"}
+
+
+def test_many_silent_gateways_do_not_hold_up_the_worker(db: None, gateway: Gateway) -> None:
+    gateway.down = True
+    for number in range(5):
+        account = AccountFactory.create(channel="waha", config={"url": "https://waha.example"})
+        stored(account, number, LATER, "STOP", address="", detail={"jid": HIDDEN})
+    process_inbound()
+    assert len(gateway.asked) == 1, "each question may take seconds"
+
+
+def test_a_gateway_is_asked_for_days_and_then_no_more(account: Account, gateway: Gateway) -> None:
+    gateway.down = True
+    event = stored(account, 0, LATER, "STOP", address="", detail={"jid": HIDDEN})
+    for days in (0, 1, 2):
+        known_ids._silent_until.clear()
+        process_inbound(days=days)
+        event.refresh_from_db()
+        assert event.state == "new"
+    known_ids._silent_until.clear()
+    process_inbound(days=3, minutes=1)
+    event.refresh_from_db()
+    assert (event.state, len(gateway.asked)) == ("failed", 4)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +194,7 @@ def test_a_gateway_that_does_not_answer_is_asked_again_and_holds_up_only_once(
 )
 def test_nothing_is_asked_where_nothing_is_hidden(account: Account, gateway: Gateway, fields: dict[str, Any]) -> None:
     stored(account, 0, LATER, "STOP", address="", **fields)
-    hear()
+    process_inbound()
 
     assert gateway.asked == []
 
@@ -181,7 +204,7 @@ def test_a_copy_with_the_number_is_enough(account: Account, gateway: Gateway) ->
     KnownId.objects.all().delete()
     copy = stored(account, 0, LATER, "Hello", address="", detail={"jid": HIDDEN})
     InboundEvent.objects.filter(pk=copy.pk).update(key=f"{named.key}:nobody")
-    hear()
+    process_inbound()
 
     assert gateway.asked == []
 

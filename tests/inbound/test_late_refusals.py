@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.database import carry_out
 from fanout.inbound import worker
-from fanout.inbound.events import store
+from fanout.inbound.event_store import store
 from fanout.lanes import status
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
 from fanout.rules.message_ids import message_id
@@ -69,7 +69,7 @@ def report(target: RunTarget, kind: str, at: datetime = NOW, part: int = 0, **de
     return InboundEvent.objects.latest("pk")
 
 
-def hear(target: RunTarget, at: datetime = NOW) -> None:
+def process_inbound(target: RunTarget, at: datetime = NOW) -> None:
     while worker.step(at):
         pass
     target.refresh_from_db()
@@ -82,7 +82,7 @@ def hear(target: RunTarget, at: datetime = NOW) -> None:
 @pytest.mark.parametrize("certain", [True, False])
 def test_a_ban_that_is_reported_late_stops_the_account(target: RunTarget, kind: str, certain: bool) -> None:
     report(target, kind, certain=certain)
-    hear(target)
+    process_inbound(target)
 
     account = Account.objects.get(pk=target.account_id)
     assert (account.status, account.status_reason) == ("suspended", "Meta's words")
@@ -92,7 +92,7 @@ def test_a_ban_that_is_reported_late_stops_the_account(target: RunTarget, kind: 
 
 def test_a_temporary_ban_ends(target: RunTarget) -> None:
     report(target, "banned", until=(NOW + timedelta(hours=2)).isoformat())
-    hear(target)
+    process_inbound(target)
 
     assert Account.objects.get(pk=target.account_id).status_until == NOW + timedelta(hours=2)
 
@@ -101,7 +101,7 @@ def test_the_lane_stops_before_our_record_of_the_message_is_there(target: RunTar
     Run.objects.filter(pk=target.run_id).update(status="running", finished_at=None)
     RunTarget.objects.filter(pk=target.pk).update(status="sending", parts_sent=0)
     report(target, "banned")
-    hear(target)
+    process_inbound(target)
 
     assert Account.objects.get(pk=target.account_id).status == "suspended"
     assert InboundEvent.objects.get().state == "new"
@@ -115,7 +115,7 @@ def test_a_limit_that_is_reported_late_holds_the_lane(
     target: RunTarget, kind: str, detail: dict[str, Any], seconds: int
 ) -> None:
     report(target, kind, **detail)
-    hear(target)
+    process_inbound(target)
 
     lane = LaneState.objects.get(account=target.account_id)
     assert (lane.next_send_at, lane.probing) == (NOW + timedelta(seconds=seconds), True)
@@ -125,7 +125,7 @@ def test_a_limit_that_is_reported_late_holds_the_lane(
 
 def test_a_break_counts_from_when_it_was_asked_for(target: RunTarget) -> None:
     report(target, "rate_limited")
-    hear(target, NOW + 5 * MINUTE)
+    process_inbound(target, NOW + 5 * MINUTE)
 
     lane = LaneState.objects.get(account=target.account_id)
     assert (lane.next_send_at, lane.probing) == (None, False)
@@ -134,7 +134,7 @@ def test_a_break_counts_from_when_it_was_asked_for(target: RunTarget) -> None:
 def test_new_chats_are_held_as_long_as_the_provider_says(target: RunTarget) -> None:
     KnownChat.objects.create(account_id=target.account_id, address=target.address, begun_at=NOW)
     report(target, "new_chats_blocked", retry_after=7200)
-    hear(target)
+    process_inbound(target)
 
     lane = LaneState.objects.get(account=target.account_id)
     assert (lane.new_chats_after, lane.new_chat_refusals) == (NOW + timedelta(hours=2), 1)
@@ -146,13 +146,13 @@ def test_a_report_from_before_the_account_was_resumed_stops_nothing(target: RunT
     """The messages of one minute are refused one by one, and an operator is faster than the last report."""
     account = target.account_id
     report(target, "auth")
-    hear(target)
+    process_inbound(target)
     assert carry_out(status.reactivate(account, None, NOW + MINUTE))
     other = RunTarget.objects.exclude(pk=target.pk).get()
     RunTarget.objects.filter(pk=other.pk).update(claimed_at=NOW, parts_sent=1, provider_id="wamid.other")
 
     report(other, "auth", NOW + 2 * MINUTE, provider_id="wamid.other")
-    hear(other, NOW + 2 * MINUTE)
+    process_inbound(other, NOW + 2 * MINUTE)
 
     assert Account.objects.get(pk=account).status == "active"
     assert (other.status, other.parts_sent) == ("pending", 0)
@@ -162,7 +162,7 @@ def test_a_report_from_before_the_account_was_resumed_stops_nothing(target: RunT
 def test_a_message_that_went_out_after_it_was_resumed_stops_it_again(target: RunTarget) -> None:
     Account.objects.filter(pk=target.account_id).update(status_changed_at=NOW - MINUTE)
     report(target, "auth")
-    hear(target)
+    process_inbound(target)
 
     assert Account.objects.get(pk=target.account_id).status == "suspended"
 
@@ -170,18 +170,18 @@ def test_a_message_that_went_out_after_it_was_resumed_stops_it_again(target: Run
 def test_settings_that_were_corrected_are_not_blamed_for_the_old_ones(target: RunTarget) -> None:
     Account.objects.filter(pk=target.account_id).update(untested_since=NOW + MINUTE)
     report(target, "auth", NOW + 2 * MINUTE)
-    hear(target, NOW + 2 * MINUTE)
+    process_inbound(target, NOW + 2 * MINUTE)
 
     assert Account.objects.get(pk=target.account_id).status == "active"
 
 
 def test_the_same_report_in_another_copy_changes_nothing(target: RunTarget) -> None:
     report(target, "banned")
-    hear(target)
+    process_inbound(target)
     carry_out(status.reactivate(target.account_id, None, NOW + MINUTE))
     report(target, "banned")
     for seconds in (120, 122, 137, 257):
-        hear(target, NOW + timedelta(seconds=seconds))
+        process_inbound(target, NOW + timedelta(seconds=seconds))
 
     assert Account.objects.get(pk=target.account_id).status == "active"
     assert target.status == "pending"
@@ -195,7 +195,7 @@ def test_the_same_report_in_another_copy_changes_nothing(target: RunTarget) -> N
 def test_what_certainly_did_not_arrive_is_sent_again(target: RunTarget, kind: str) -> None:
     detail: dict[str, Any] = {"retry_after": 86_400} if kind == "recipient_limited" else {}
     report(target, kind, **detail)
-    hear(target)
+    process_inbound(target)
 
     assert (target.status, target.parts_sent) == ("pending", 0)
     run = Run.objects.get(pk=target.run_id)
@@ -222,25 +222,25 @@ NOT_AGAIN: dict[str, Callable[[RunTarget], Any]] = {
 def test_what_may_have_arrived_is_never_sent_again(target: RunTarget, why: str) -> None:
     NOT_AGAIN[why](target)
     report(target, "rate_limited")
-    hear(target)
+    process_inbound(target)
     assert target.status != "pending"
 
 
 def test_a_report_about_an_earlier_try_changes_nothing(target: RunTarget) -> None:
     report(target, "rate_limited", at=NOW + timedelta(seconds=7), provider_id="wamid.first")
-    hear(target, NOW + timedelta(seconds=7))
+    process_inbound(target, NOW + timedelta(seconds=7))
     assert (target.status, InboundEvent.objects.get().effect) == ("sent", "nothing: it is about an earlier try")
 
 
 def test_an_old_report_stops_no_account(target: RunTarget) -> None:
     report(target, "banned")
-    hear(target, NOW + timedelta(days=2))
+    process_inbound(target, NOW + timedelta(days=2))
     assert Account.objects.get(pk=target.account_id).status == "active"
 
 
 def test_a_limited_person_waits_for_the_end_of_the_limit_and_spends_a_try(target: RunTarget) -> None:
     report(target, "recipient_limited", retry_after=86_400)
-    hear(target, NOW + MINUTE)
+    process_inbound(target, NOW + MINUTE)
 
     assert (target.next_attempt_at, target.attempts) == (NOW + timedelta(days=1), 1)
     assert Account.objects.get(pk=target.account_id).status == "active"
@@ -250,7 +250,7 @@ def test_a_limited_person_waits_for_the_end_of_the_limit_and_spends_a_try(target
 def test_after_the_last_try_it_fails(target: RunTarget) -> None:
     RunTarget.objects.filter(pk=target.pk).update(attempts=4)
     report(target, "recipient_limited", retry_after=86_400)
-    hear(target)
+    process_inbound(target)
 
     assert (target.status, target.error_kind) == ("failed", "recipient_limited")
 
@@ -270,7 +270,7 @@ def test_what_may_have_arrived_is_not_sent_again(
     Run.objects.filter(pk=target.run_id).update(parts=[{"kind": "text", "text": "a"}] * 2)
     RunTarget.objects.filter(pk=target.pk).update(**fields)
     report(target, "recipient_limited", retry_after=86_400, **detail)
-    hear(target)
+    process_inbound(target)
 
     assert (target.status, target.error_kind) == ("failed", "recipient_limited")
 
@@ -281,7 +281,7 @@ def test_an_attempt_that_did_not_arrive_is_not_counted(target: RunTarget) -> Non
         follow_up_attempts=3, cooldown_until=NOW + timedelta(days=2), status="not_interested", limited=True
     )
     report(target, "recipient_limited", retry_after=86_400)
-    hear(target)
+    process_inbound(target)
 
     whom = Recipient.objects.get(address=target.address)
     assert (whom.follow_up_attempts, whom.cooldown_until, whom.status, whom.limited) == (2, None, "active", False)
@@ -289,7 +289,7 @@ def test_an_attempt_that_did_not_arrive_is_not_counted(target: RunTarget) -> Non
 
 def test_an_opt_out_at_the_provider_suppresses_the_person(target: RunTarget) -> None:
     report(target, "opted_out")
-    hear(target)
+    process_inbound(target)
 
     row = Suppression.objects.get()
     assert (row.address, row.reason, row.source) == (target.address, "unsubscribed", "recipient")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.database import execute
-from fanout.inbound import events, worker
+from fanout.inbound import event_store, worker
 from fanout.inbound.reply_mails import take_in_reply
 from fanout.models import InboundEvent, Run
 from reminders import erasure
@@ -82,9 +82,9 @@ def test_a_mail_is_suppressed_too() -> None:
 
 def test_a_repeated_report_does_not_suppress_again(account: Account) -> None:
     event = ProviderEvent("e-1", EventKind.REPLY, address=phone(0), text="STOP")
-    assert events.store(account.pk, [event, event], MONDAY) == 1
+    assert event_store.store(account.pk, [event, event], MONDAY) == 1
     Suppression.objects.all().delete()  # an administrator lifts it
-    assert events.store(account.pk, [event], MONDAY) == 0
+    assert event_store.store(account.pk, [event], MONDAY) == 0
     assert suppressed() == []
 
 
@@ -114,7 +114,7 @@ def test_an_opt_out_that_was_taken_back_later_suppresses_no_one(account: Account
     back = ProviderEvent("back", EventKind.UNSUBSCRIBE, MONDAY, phone(0), detail={"resumed": True})
     out = ProviderEvent("out", EventKind.UNSUBSCRIBE, MONDAY - MINUTE, phone(0))
     for batch in [[back, out]] if together else [[back], [out]]:
-        events.store(account.pk, batch, MONDAY)
+        event_store.store(account.pk, batch, MONDAY)
     worker.step(MONDAY)
     assert suppressed() == []
 
@@ -123,7 +123,7 @@ def test_a_resume_that_is_worked_on_after_a_newer_opt_out_changes_nothing(accoun
     whom = person(account.owner)
     back = ProviderEvent("back", EventKind.UNSUBSCRIBE, MONDAY - MINUTE, phone(0), detail={"resumed": True})
     out = ProviderEvent("out", EventKind.UNSUBSCRIBE, MONDAY, phone(0))
-    events.store(account.pk, [back, out], MONDAY)
+    event_store.store(account.pk, [back, out], MONDAY)
     worker.step(MONDAY)
     whom.refresh_from_db()
     assert whom.status == "opted_out"
@@ -136,7 +136,7 @@ def test_storing_wishes_reads_no_other_events(account: Account) -> None:
     execute("ANALYZE fanout_inboundevent", {})
     kinds = [EventKind.REPLY, EventKind.UNSUBSCRIBE, EventKind.COMPLAINT]
     wishes = [ProviderEvent(f"e-{n}", kinds[n % 3], address=phone(n), text="STOP") for n in range(99)]
-    statement, parameters = events.storing([(account.pk, wish) for wish in wishes], MONDAY)
+    statement, parameters = event_store.storing([(account.pk, wish) for wish in wishes], MONDAY)
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", parameters)
         rows = handled_by(cursor)
@@ -253,6 +253,31 @@ def test_stop_while_message_2_waits_is_honoured_without_a_worker(stage: Stage) -
     assert Recipient.objects.get().status == "active", "the worker has not run yet"
 
 
+def test_a_message_that_is_edited_to_stop_opts_out(stage: Stage) -> None:
+    account = stage.account()
+    stage.fire(remind(stage, account))
+    stage.play()
+    stored(account, 0, stage.now, "yes")
+    worker.step(stage.now)
+    stored(account, 0, stage.now, "STOP", detail={"edited": True})
+    stage.play()
+    assert len(stage.book.deliveries()) == 1, "Message 2 is not sent"
+    worker.step(stage.now)
+    assert Recipient.objects.get().status == "opted_out"
+
+
+def test_another_edit_is_no_second_reply(stage: Stage) -> None:
+    account = stage.account()
+    stage.fire(remind(stage, account))
+    stage.play()
+    before = Recipient.objects.values("replied_at", "status").get()
+    stored(account, 0, stage.now, "yes!", detail={"edited": True})
+    worker.step(stage.now)
+    assert InboundEvent.objects.get().effect == "kept: an edit of an earlier message"
+    assert Recipient.objects.values("replied_at", "status").get() == before
+    assert not Run.objects.filter(answers__isnull=False).exists(), "no Message 2"
+
+
 # --- one slow event -----------------------------------------------------------------------------------------
 
 #: each comes apart into two marks, which Unicode's normal form sorts in quadratic time
@@ -269,4 +294,4 @@ def test_a_text_of_marks_delays_no_one(account: Account) -> None:
     worker.step(MONDAY)
     assert time.process_time() - begin < 2.0
     assert [address for address, _, _ in suppressed()] == [phone(50)]
-    assert len(InboundEvent.objects.filter(address=phone(1)).latest("pk").text) == events.MOST_WORDS
+    assert len(InboundEvent.objects.filter(address=phone(1)).latest("pk").text) == event_store.MOST_WORDS

@@ -184,12 +184,25 @@ def test_where_several_fit_nothing_is_applied_and_the_account_shows_it() -> None
     assert event.effect == "nothing: it carries no id of a message of ours, and 2 deliveries to this address fit"
 
 
-def test_the_same_report_with_its_id_later_changes_nothing_more() -> None:
+def test_the_same_report_with_its_id_later_proves_it() -> None:
+    """A report that anyone could have written must not keep out the real one."""
     target = delivery()
-    assert take_in(report(returned=DATE), NOW) == (1, 1)
     named = report(returned=f"Message-ID: <{message_id(target.pk, 0)}@example.com>")
+    assert take_in(report(returned=DATE), NOW) == (1, 1)
 
-    assert take_in(named, NOW) == (1, 0)
+    assert take_in(named, NOW) == (1, 1)
+
+    assert status_of(target) == "failed"
+    assert Suppression.objects.get(address=ANN).expires_at is None
+    assert take_in(named, NOW) == take_in(report(returned=DATE), NOW) == (1, 0)
+    assert Activity.objects.filter(outcome="failed").count() == 1
+
+
+def test_without_its_id_after_the_proven_report_it_changes_nothing() -> None:
+    target = delivery()
+    assert take_in(report(returned=f"Message-ID: <{message_id(target.pk, 0)}@example.com>"), NOW) == (1, 1)
+
+    assert take_in(report(returned=DATE), NOW) == (1, 0)
     assert Event.objects.filter(verb="bounced").count() == 1
 
 

@@ -144,7 +144,7 @@ def test_the_receipt_of_an_erased_person_is_noted_and_forgotten(run: Run) -> Non
     assert (event.state, event.address, event.provider_id) == ("done", "", "")
 
 
-def doubted(run: Run, **fields: Any) -> RunTarget:
+def made_unconfirmed(run: Run, **fields: Any) -> RunTarget:
     return target_of(run, "unconfirmed", **{"provider_id": "", "error_kind": "unknown", "parts_sent": 0} | fields)
 
 
@@ -170,7 +170,7 @@ def settled(target: RunTarget) -> bool:
     ],
 )
 def test_which_unconfirmed_target_an_unknown_id_settles(run: Run, fields: dict[str, Any], settles: bool) -> None:
-    target = doubted(run, **fields)
+    target = made_unconfirmed(run, **fields)
     by_device(target)
     assert settled(target) is settles
 
@@ -186,14 +186,14 @@ def test_which_unconfirmed_target_an_unknown_id_settles(run: Run, fields: dict[s
     ],
 )
 def test_when_a_receipt_can_be_meant(run: Run, after: timedelta, settles: bool) -> None:
-    target = doubted(run)
+    target = made_unconfirmed(run)
     by_device(target, happened_at=SENT_AT + after)
     assert settled(target) is settles
 
 
 @pytest.mark.django_db
 def test_a_receipt_without_an_id_can_be_meant_too(run: Run) -> None:
-    target = doubted(run)
+    target = made_unconfirmed(run)
     target_of(run, provider_id="")
     by_device(target, provider_id="")
     assert settled(target)
@@ -201,7 +201,7 @@ def test_a_receipt_without_an_id_can_be_meant_too(run: Run) -> None:
 
 @pytest.mark.django_db
 def test_the_ids_of_another_account_are_its_own(run: Run) -> None:
-    target = doubted(run)
+    target = made_unconfirmed(run)
     target_of(RunFactory.create(status="running"), provider_id="3EB0NEW")
     by_device(target)
     assert settled(target)
@@ -222,7 +222,7 @@ def test_the_ids_of_another_account_are_its_own(run: Run) -> None:
     ],
 )
 def test_which_other_messages_can_be_meant(run: Run, fields: dict[str, Any], settles: bool) -> None:
-    target = doubted(run)
+    target = made_unconfirmed(run)
     same: dict[str, Any] = {"account": run.account, "recipient": target.recipient, "address": target.address}
     if fields.get("account"):
         same["account"] = AccountFactory.create()
@@ -238,8 +238,8 @@ def test_which_other_messages_can_be_meant(run: Run, fields: dict[str, Any], set
 
 @pytest.mark.django_db
 def test_an_unconfirmed_target_of_another_chat_or_account_is_not_meant(run: Run) -> None:
-    target, elsewhere = doubted(run), doubted(run)
-    theirs = doubted(RunFactory.create(status="running"), recipient=target.recipient, address=target.address)
+    target, elsewhere = made_unconfirmed(run), made_unconfirmed(run)
+    theirs = made_unconfirmed(RunFactory.create(status="running"), recipient=target.recipient, address=target.address)
     by_device(target)
     assert settled(target)
     assert not settled(elsewhere)

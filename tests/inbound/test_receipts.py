@@ -92,14 +92,14 @@ def test_a_receipt_that_is_faster_than_our_own_record_waits_for_it(run):
 
 
 def test_a_receipt_for_another_message_is_done_after_a_while_and_holds_up_no_reply(run, monkeypatch):
-    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "heard")
+    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "received")
     target = target_of(run)
     event = receipt(target, provider_id="by-hand")
     worker.step(NOW)
     reply = receipt(target, "reply", provider_id="")
     worker.step(NOW)
     reply.refresh_from_db()
-    assert reply.effect == "heard"
+    assert reply.effect == "received"
     for minutes in (1, 2, 10):
         worker.step(NOW + timedelta(minutes=minutes))
     event.refresh_from_db()
@@ -109,12 +109,12 @@ def test_a_receipt_for_another_message_is_done_after_a_while_and_holds_up_no_rep
 # --- what was in doubt ------------------------------------------------------------------------------------
 
 
-def doubted(run: Run, **fields: Any) -> RunTarget:
+def made_unconfirmed(run: Run, **fields: Any) -> RunTarget:
     return target_of(run, "unconfirmed", **{"provider_id": "", "error_kind": "unknown", "parts_sent": 0} | fields)
 
 
 def test_a_late_answer_of_the_server_settles_and_names_it_and_is_no_receipt(run):
-    target = doubted(run)
+    target = made_unconfirmed(run)
     receipt(target, message_id=message_id(target.pk, 0), provider_id="3EB0AA", detail={"by": "server"})
     worker.step(NOW)
     target.refresh_from_db()
@@ -126,7 +126,7 @@ def test_a_late_answer_of_the_server_settles_and_names_it_and_is_no_receipt(run)
 
 
 def test_a_receipt_settles_what_was_unconfirmed(run):
-    target_of(run), doubted(run)
+    target_of(run), made_unconfirmed(run)
     target = run.targets.get(status="unconfirmed")
     Run.objects.filter(pk=run.pk).update(status="partial", finished_at=EARLY)
     event = receipt(target, message_id=message_id(target.pk, 0))
@@ -150,7 +150,7 @@ def by_device(target: RunTarget, provider_id: str = "3EB0NEW", **fields: Any) ->
 
 
 def test_a_receipt_with_an_unknown_id_settles_the_only_doubt_of_its_chat(run):
-    target = doubted(run)
+    target = made_unconfirmed(run)
     event = by_device(target)
     worker.step(NOW)
     for row in (target, event):
@@ -160,7 +160,7 @@ def test_a_receipt_with_an_unknown_id_settles_the_only_doubt_of_its_chat(run):
 
 
 def test_in_a_group_the_group_is_the_chat(run):
-    target = doubted(run)
+    target = made_unconfirmed(run)
     by_device(target, address="+4915200000009", group=target.address)
     worker.step(NOW)
     target.refresh_from_db()
@@ -179,7 +179,7 @@ def test_in_a_group_the_group_is_the_chat(run):
     ],
 )
 def test_only_a_receipt_that_can_be_meant_settles_a_doubt(run, fields):
-    target = doubted(run)
+    target = made_unconfirmed(run)
     target_of(run, provider_id="sbx-other")
     by_device(target, **fields)
     worker.step(NOW)
@@ -201,7 +201,7 @@ def test_only_a_receipt_that_can_be_meant_settles_a_doubt(run, fields):
     ],
 )
 def test_with_another_message_that_can_be_meant_nothing_is_settled(run, status, fields):
-    target = doubted(run)
+    target = made_unconfirmed(run)
     other = RunFactory.create(status="running", account=run.account, scheduled_for=NOW)
     target_of(other, status, recipient=target.recipient, address=target.address, account=target.account, **fields)
     by_device(target)
@@ -211,7 +211,7 @@ def test_with_another_message_that_can_be_meant_nothing_is_settled(run, status, 
 
 
 def test_two_unknown_messages_in_one_chat_settle_nothing(run):
-    target = doubted(run)
+    target = made_unconfirmed(run)
     by_device(target)
     by_device(target, "3EB0OTHER")
     worker.step(NOW)
@@ -221,7 +221,7 @@ def test_two_unknown_messages_in_one_chat_settle_nothing(run):
 
 def test_a_receipt_for_an_earlier_part_does_not_settle_the_one_in_doubt():
     run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": str(n)} for n in "ab"])
-    target = doubted(run, parts_sent=1, provider_id="sbx-1")
+    target = made_unconfirmed(run, parts_sent=1, provider_id="sbx-1")
     receipt(target)
     receipt(target, message_id=message_id(target.pk, 0))
     worker.step(NOW)
@@ -231,7 +231,7 @@ def test_a_receipt_for_an_earlier_part_does_not_settle_the_one_in_doubt():
 
 def test_with_parts_left_it_goes_on_with_the_next_part(run):
     run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": str(n)} for n in "ab"])
-    target = doubted(run)
+    target = made_unconfirmed(run)
     receipt(target, message_id=message_id(target.pk, 0))
     worker.step(NOW)
     for row in (target, run):

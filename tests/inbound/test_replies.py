@@ -9,10 +9,10 @@ import pytest
 from django.db import connection, transaction
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from accounts.channels.provider_events import EventKind, HookRequest, ProviderEvent
 from accounts.channels.waha.webhook import WahaWebhook
 from accounts.models import Account
-from fanout.inbound import events, replies, worker
+from fanout.inbound import event_store, replies, worker
 from fanout.inbound.replies import decide
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.rules.message_ids import message_id
@@ -145,7 +145,7 @@ def test_a_run_that_had_nothing_else_left_is_finished(stage: Stage) -> None:
     say(account, 0, MONDAY + MINUTE)
     assert (fresh(run).status, run.error_summary) == (
         "failed",
-        "0 of 1 group delivered, 1 skipped (the person has replied).",
+        "0 of 1 person delivered, 1 skipped (the person has replied).",
     )
 
 
@@ -551,7 +551,7 @@ def test_a_copy_without_the_number_does_not_keep_out_the_one_with_it(hidden_firs
     copies = [waha_copy(chat) for chat in ("999@lid", number)][:: 1 if hidden_first else -1]
 
     for batch in [copies * 2] if together else [[copy] for copy in copies * 2]:
-        events.store(account.pk, batch, MONDAY)
+        event_store.store(account.pk, batch, MONDAY)
         worker.step(MONDAY)
     # The gateway could not be asked who it was; meanwhile the other copy has told it.
     worker.step(MONDAY + timedelta(seconds=70))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fanout.inbound import bounces, worker
-from fanout.inbound.events import MOST_WORDS
+from fanout.inbound.event_store import MOST_WORDS
 from fanout.inbound.reply_mails import parse_reply, take_in_reply
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.rules.message_ids import message_id
@@ -128,14 +128,47 @@ def test_what_a_program_wrote_is_kept_and_changes_nothing(target: RunTarget, nam
     assert not Run.objects.filter(answers__isnull=False).exists(), "no Message 2"
 
 
-def test_a_reply_about_an_absence_is_a_reply(target: RunTarget) -> None:
-    assert take_in_reply(mail(target, subject="Re: Out of office"), NOW) == (True, True)
+@pytest.mark.parametrize("subject", ["Re: Out of office", "Out of office"])
+def test_a_reply_about_an_absence_is_a_reply(target: RunTarget, subject: str) -> None:
+    Run.objects.filter(pk=target.run_id).update(parts=[{"kind": "text", "subject": "Out of office", "text": "Hello"}])
+    assert take_in_reply(mail(target, subject=subject), NOW) == (True, True)
 
 
-@pytest.mark.parametrize("name", ["Exchange", "by the subject"])
-def test_an_opt_out_is_heard_where_a_program_is_only_probable(target: RunTarget, name: str) -> None:
-    assert take_in_reply(mail(target, "STOP", **MACHINES[name]), NOW) == (True, True)
+@pytest.mark.parametrize("subject", ["Re: Automatic reply", "AW: Abwesenheitsnotiz", "Urlaub"])
+def test_a_note_with_a_title_of_its_own_is_no_reply(target: RunTarget, subject: str) -> None:
+    assert take_in_reply(mail(target, "Bin ab 15.6. wieder da", subject=subject), NOW) == (False, True)
+    worker.step(NOW)
+    assert InboundEvent.objects.get().effect.endswith("away until 15.6")
+
+
+def test_the_end_of_an_absence_in_the_subject(target: RunTarget) -> None:
+    take_in_reply(mail(target, "I am away.", subject="Out of office until 12 June"), NOW)
+    assert InboundEvent.objects.get().detail["away_until"] == "12 June"
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("text", ["STOP", "Please remove me from your list.\n\nAnn Example"])
+def test_a_person_who_says_only_stop_is_heard_with_any_headers(target: RunTarget, name: str, text: str) -> None:
+    assert take_in_reply(mail(target, text, **MACHINES[name]), NOW) == (True, True)
     assert Suppression.objects.filter(address="ann@example.org").exists()
+
+
+QUOTING = {
+    "marked": "I am away until 12 June.",
+    "nothing of its own": "",
+    "not marked": "I am away.\n\nDoors open at nine. Reply STOP to unsubscribe.\nUnsubscribe from this list",
+    "only our text": "Doors open at nine.\nReply STOP and we stop sending you messages.",
+}
+
+
+@pytest.mark.parametrize("name", QUOTING)
+@pytest.mark.parametrize("more", ["Auto-Submitted: auto-replied\n", "Return-Path: <>\n", "Precedence: bulk\n"])
+def test_an_absence_note_that_quotes_our_words_opts_no_one_out(target: RunTarget, name: str, more: str) -> None:
+    Run.objects.filter(pk=target.run_id).update(parts=[{"kind": "text", "subject": "Stop", "text": "Stop"}])
+    raw = mail(target, QUOTING[name], more, subject="Stop").replace(b"> Doors open at nine", b"> STOP")
+    assert take_in_reply(raw, NOW) == (False, True)
+    worker.step(NOW)
+    assert not Suppression.objects.exists()
 
 
 MDN = """\
@@ -202,7 +235,7 @@ def test_who_sent_it(target: RunTarget, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "text", "heard"),
+    ("subject", "text", "received"),
     [
         case("STOP", "", True, id="the word"),
         case("Re: unsubscribe me", "", True, id="a sentence"),
@@ -210,14 +243,18 @@ def test_who_sent_it(target: RunTarget, name: str) -> None:
         case("Re: Cancel", "", False, id="our own subject"),
         case("STOP", "Yes, I will come", False, id="with words below it"),
         case("Re: Reminder", "STOP\nAnn", True, id="with a name"),
-        case("Re: Reminder", "STOP\nBen", False, id="with another name"),
+        case("Re: Reminder", "STOP\nBenny", True, id="with a nickname"),
+        case("Re: Reminder", "Cancel\nBenny", False, id="a word about something else, with a nickname"),
+        case("Re: Reminder", "STOP\nthe music", False, id="with another line"),
+        case("Re: Reminder", "Please stop.\n\nAnn Lee\nHead of Sales\nTel. 030 123456", True, id="with a signature"),
+        case("Re: Reminder", "How do I unsubscribe?", False, id="a question"),
     ],
 )
-def test_an_opt_out_by_subject_or_with_a_name(target: RunTarget, subject: str, text: str, heard: bool) -> None:
+def test_an_opt_out_by_subject_or_with_a_name(target: RunTarget, subject: str, text: str, received: bool) -> None:
     Run.objects.filter(pk=target.run_id).update(parts=[{"kind": "text", "subject": "Cancel", "text": "Hello"}])
     assert take_in_reply(mail(target, text, subject=subject), NOW) == (True, True)
     worker.step(NOW)
-    assert Suppression.objects.filter(address="ann@example.org").exists() is heard
+    assert Suppression.objects.filter(address="ann@example.org").exists() is received
 
 
 def test_mail_from_another_sender_is_not_a_reply(target: RunTarget) -> None:

@@ -59,6 +59,22 @@ def test_what_cannot_be_read_suppresses_nobody() -> None:
     assert reported(550, "Gnorf") == reported(0, "") == (Fault.UNABLE, Cause.UNCLEAR)
 
 
+@pytest.mark.parametrize(
+    ("code", "words", "gone"),
+    [
+        (450, "4.1.1 <ann@example.org>: unverified address: connection timed out", False),
+        (550, "5.1.1 <ann@example.org>: Temporary lookup failure", False),
+        (550, "5.1.1 User unknown; try again later", False),
+        (450, "4.1.1 <ann@example.org>: User unknown", True),
+        (550, "5.1.1 The address couldn't be found. Check for typos and try again.", True),
+    ],
+)
+def test_a_server_that_could_not_look_a_user_up_does_not_say_that_there_is_none(
+    code: int, words: str, gone: bool
+) -> None:
+    assert (reported(code, words).fault is Fault.GONE) is gone
+
+
 def test_a_directory_of_foreign_mails(tmp_path: Path) -> None:
     verdicts = {}
     for number, case in enumerate((*list(cases())[:4], Case("none", "", b"Subject: hello\n\nhello", ()))):

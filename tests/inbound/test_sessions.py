@@ -9,16 +9,22 @@ import pytest
 
 from accounts.models import Account
 from fanout.inbound import sessions, worker
-from fanout.models import Event, InboundEvent, LaneState, Notification
+from fanout.lanes.account_limits import used_today
+from fanout.lanes.account_state import new_chats_now
+from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification
+from fanout.ops.audit import over_cap
 from tests.factories import (
     AccountFactory,
+    DailyLimitFactory,
     EventFactory,
     InboundEventFactory,
+    LaneStateFactory,
     RunFactory,
 )
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 
 
 def report(account: Account, state: str, at: datetime = NOW, text: str = "", **detail: Any) -> InboundEvent:
@@ -153,3 +159,48 @@ def test_a_lost_connection_is_noted_once_an_hour(ago: timedelta, lines: int) -> 
     assert sessions.note_disconnection(account.pk, "lost", NOW) == "noted"
     assert Event.objects.filter(account=account, verb="disconnected").count() == lines
     assert not LaneState.objects.filter(account=account).exists()
+
+
+# --- messages written on the phone -------------------------------------------------------------------------
+
+
+def write_on_phone(account: Account, at: datetime = NOW, address: str = "") -> None:
+    InboundEventFactory.create(account=account, kind="written", happened_at=at, address=address)
+    worker.step(NOW)
+
+
+@pytest.mark.parametrize(
+    ("holder", "at", "tat", "poke"),
+    [
+        pytest.param("", NOW - SECOND, NOW + 3 * SECOND, 1, id="free"),
+        pytest.param("driver", NOW - SECOND, NOW + 2 * SECOND, 1, id="its driver spends it"),
+        pytest.param("", NOW - timedelta(hours=1), NOW + 2 * SECOND, 0, id="long ago"),
+    ],
+)
+def test_what_is_written_on_the_phone_counts(holder: str, at: datetime, tat: datetime, poke: int) -> None:
+    account = AccountFactory.create(channel="whatsapp", config={}, max_send_per_minute=60)
+    LaneStateFactory.create(account=account, holder=holder, tat=NOW + 2 * SECOND)
+    write_on_phone(account, at)
+
+    assert used_today(account, "message", NOW) == 1
+    lane = LaneState.objects.get(account=account)
+    assert (lane.tat, lane.poke, lane.written_elsewhere) == (tat, poke, poke)
+
+
+def test_it_begins_a_chat_like_ours() -> None:
+    account = AccountFactory.create(channel="whatsapp", config={})
+    for _ in range(2):
+        write_on_phone(account, address="+4915211111111")
+    write_on_phone(account, address="120363000000000001@g.us")
+
+    assert new_chats_now(account, NOW).begun == 1
+    assert KnownChat.objects.count() == 1
+
+
+def test_people_may_write_more_than_the_cap() -> None:
+    """The lane stops there; what people do is no mistake of ours."""
+    account = DailyLimitFactory.create(limit=1, account__channel="whatsapp", account__config={}).account
+    for _ in range(3):
+        write_on_phone(account)
+    assert used_today(account, "message", NOW) == 3
+    assert over_cap(NOW - timedelta(days=1), NOW) == []

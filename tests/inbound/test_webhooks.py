@@ -15,12 +15,12 @@ import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.db import connection
 
-from accounts.channels.events import Webhook
+from accounts.channels.provider_events import Webhook
 from accounts.channels.sandbox.webhook import SandboxWebhook, signature
 from accounts.models import Account
 from config.asgi import application
 from fanout.inbound import webhooks, worker
-from fanout.inbound.events import storing
+from fanout.inbound.event_store import storing
 from fanout.inbound.webhooks import MOST_BYTES, Webhooks
 from fanout.models import InboundEvent
 from tests.engine.test_processes import until
@@ -68,7 +68,7 @@ async def ask(
     # In two pieces, as a network has it.
     await client.send_input({"type": "http.request", "body": body[:10], "more_body": True})
     await client.send_input({"type": "http.request", "body": body[10:], "more_body": False})
-    answer = await client.receive_output(timeout=30)
+    answer = await client.receive_output(timeout=180)
     status: int = answer["status"]
     return status
 
@@ -122,8 +122,37 @@ def test_one_webhook_for_several_numbers_of_an_app():
         signed = "sha256=" + hmac.new(b"s", body, hashlib.sha256).hexdigest()
         assert post(path_of(first), body, body, x_hub_signature_256=signed) == [200, 200]
 
-    heard = {one.pk: sorted(one.inbound_events.values_list("kind", flat=True)) for one in Account.objects.all()}
-    assert heard == {first.pk: ["session"], second.pk: ["reply", "session"], elsewhere.pk: [], stranger.pk: []}
+    received = {one.pk: sorted(one.inbound_events.values_list("kind", flat=True)) for one in Account.objects.all()}
+    assert received == {first.pk: ["session"], second.pk: ["reply", "session"], elsewhere.pk: [], stranger.pk: []}
+
+
+def test_the_first_report_about_a_number_tells_its_business_account():
+    """Until then another business account's ban would stop this one."""
+
+    def number(**config: str) -> Account:
+        credentials = {"access_token": "k", "app_secret": "s"}
+        return AccountFactory.create(
+            channel="cloud", config={"phone_number_id": "10200"} | config, credentials=credentials
+        )
+
+    def report(account: Account, field: str, value: dict[str, Any], business: str) -> None:
+        body = HookCapture("", "", field, value).body()
+        body["entry"][0]["id"] = business
+        raw = json.dumps(body).encode()
+        signed = "sha256=" + hmac.new(b"s", raw, hashlib.sha256).hexdigest()
+        assert post(path_of(account), raw, x_hub_signature_256=signed) == [200]
+
+    account, entered = number(business_account_id=""), number(business_account_id="7")
+    said = message("reply", "text", "text", text={"body": "Yes"}).value
+    report(account, "messages", said, "20400")
+    report(account, "account_update", {"event": "ACCOUNT_DELETED"}, "999")
+
+    account.refresh_from_db()
+    entered.refresh_from_db()
+    assert (account.config["business_account_id"], entered.config["business_account_id"]) == ("20400", "7")
+    assert not account.inbound_events.filter(kind="session").exists()
+    report(account, "account_update", {"event": "ACCOUNT_DELETED"}, "20400")
+    assert account.inbound_events.filter(kind="session").count() == 1
 
 
 # One test for many cases: each test empties the whole database.
@@ -245,6 +274,44 @@ def test_events_that_postgresql_refuses_do_not_keep_out_others(account, monkeypa
     monkeypatch.setattr(webhooks, "storing", refusing)
     assert post(path_of(account), *(body_of(reply(n)) for n in (1, 2, 3))) == [200, 400, 200]
     assert set(InboundEvent.objects.values_list("key", flat=True)) == {"ev-1", "ev-3"}
+
+
+def test_a_request_has_a_limited_number_of_events(account):
+    most = webhooks.MOST_EVENTS
+    many = [{"id": f"ev-{n}", "kind": "read", "at": time.time(), "message": "sbx-1"} for n in range(most + 1)]
+    assert post(path_of(account), body_of(*many), body_of(*many[:most])) == [413, 200]
+    assert InboundEvent.objects.count() == most
+
+
+def test_a_request_that_takes_long_to_read_does_not_hold_up_the_event_loop(account, monkeypatch):
+    """Pages, live streams and other webhooks are served by the same loop."""
+    read = SandboxWebhook().parse
+
+    def slowly(self: Any, request: Any, account: Any) -> Any:
+        end = time.thread_time() + 1
+        while time.thread_time() < end:
+            pass
+        return read(request, account)
+
+    monkeypatch.setattr(SandboxWebhook, "parse", slowly)
+    body = body_of(reply(text="a:\n" * 20_000))
+    pauses = []
+
+    async def meanwhile() -> int:
+        hooks = Webhooks(no_app)
+        asking = asyncio.create_task(ask(hooks, path_of(account), body, x_sandbox_signature=signature(KEY, body)))
+        while not asking.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            pauses.append(time.monotonic() - before)
+        assert hooks.intake is not None
+        for database in (hooks.intake.accounts, hooks.intake.events):
+            await database.close()
+        return await asking
+
+    assert asyncio.run(meanwhile()) == 200
+    assert max(pauses) < 0.7
+    assert len(pauses) > 20
 
 
 def test_a_burst_loses_none_and_is_worked_on(account):

@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django_q.models import OrmQ
 
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.database import execute
-from fanout.inbound import events, receipts, worker
+from fanout.inbound import event_store, receipts, worker
 from fanout.models import InboundEvent
 from fanout.ops import tasks
 from tests.factories import AccountFactory, InboundEventFactory
@@ -36,7 +36,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, db: None) -> list[str]:
         if event.text == "poison":
             raise Poison("it cannot be read")
         texts.append(event.text)
-        return f"heard “{event.text}”"
+        return f"received “{event.text}”"
 
     monkeypatch.setitem(worker.EFFECTS, "reply", reply)
     return texts
@@ -50,7 +50,7 @@ def test_an_event_is_worked_on_once(seen):
     event = reply("yes")
     assert (worker.step(NOW), worker.step(NOW)) == (1, 0)
     event.refresh_from_db()
-    assert (event.state, event.effect, seen) == ("done", "heard “yes”", ["yes"])
+    assert (event.state, event.effect, seen) == ("done", "received “yes”", ["yes"])
 
 
 def test_poison_is_failed_after_five_tries_with_its_reason(seen):
@@ -107,7 +107,7 @@ def test_failed_events_can_be_worked_on_again(seen):
     assert worker.try_again([event.pk]) == 1
     worker.step(NOW)
     event.refresh_from_db()
-    assert (event.state, event.effect, event.attempts) == ("done", "heard “yes”", 1)
+    assert (event.state, event.effect, event.attempts) == ("done", "received “yes”", 1)
 
 
 def test_a_kind_without_an_effect_fails_with_its_name(db, monkeypatch):
@@ -202,18 +202,18 @@ def test_what_came_before_the_one_that_waits_does_not_wait(db):
 def test_the_same_event_is_stored_once(db):
     account = AccountFactory.create()
     event = ProviderEvent("e-1", EventKind.REPLY, text="yes")
-    assert [events.store(account.pk, [event, event], NOW) for _ in range(2)] == [1, 0]
+    assert [event_store.store(account.pk, [event, event], NOW) for _ in range(2)] == [1, 0]
     assert InboundEvent.objects.get().text == "yes"
 
 
 def test_an_event_without_words_stores_none(db):
-    events.store(AccountFactory.create().pk, [ProviderEvent("e-1", EventKind.READ)], NOW)
+    event_store.store(AccountFactory.create().pk, [ProviderEvent("e-1", EventKind.READ)], NOW)
     assert InboundEvent.objects.values_list("words", flat=True).get() == ""
     assert InboundEvent.objects.get().text == ""
 
 
 def test_words_are_not_readable_in_the_database(db):
-    events.store(AccountFactory.create().pk, [ProviderEvent("e-1", EventKind.REPLY, text="my secret")], NOW)
+    event_store.store(AccountFactory.create().pk, [ProviderEvent("e-1", EventKind.REPLY, text="my secret")], NOW)
     assert "secret" not in InboundEvent.objects.values_list("words", flat=True).get()
 
 
@@ -225,13 +225,13 @@ def test_strange_text_is_stored_and_refuses_no_other_event(db, text):
     strange = ProviderEvent(
         text, EventKind.REPLY, address=text, provider_id=text, text=text, detail={text: text, "n": float("nan")}
     )
-    assert events.store(account.pk, [strange, ProviderEvent("plain", EventKind.READ)], NOW) == 2
+    assert event_store.store(account.pk, [strange, ProviderEvent("plain", EventKind.READ)], NOW) == 2
     assert InboundEvent.objects.get(kind="reply").text.startswith(text[0])
 
 
 def test_nothing_happens_in_the_future(db):
     future = ProviderEvent("e-1", EventKind.READ, at=NOW + timedelta(days=1))
-    events.store(AccountFactory.create().pk, [future], NOW)
+    event_store.store(AccountFactory.create().pk, [future], NOW)
     assert InboundEvent.objects.get().happened_at == NOW
 
 
@@ -250,15 +250,15 @@ def elsewhere(transactional_db: None) -> Iterator[None]:
 
 def test_only_one_hears(elsewhere):
     assert worker.is_running()
-    assert tasks.hear() == "another worker handles inbound events"
-    tasks.ensure_hearing()
+    assert tasks.process_inbound() == "another worker handles inbound events"
+    tasks.ensure_inbound_worker()
     assert not OrmQ.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_slice_ends_with_its_successor_and_without_the_lock(settings):
     settings.DRIVER_SLICE_SECONDS = 0.01
-    assert tasks.hear() == "handed over"
+    assert tasks.process_inbound() == "handed over"
     assert OrmQ.objects.filter(key="main").count() == 1
     assert not worker.is_running()
 
@@ -266,13 +266,13 @@ def test_a_slice_ends_with_its_successor_and_without_the_lock(settings):
 @pytest.mark.django_db(transaction=True)
 def test_a_stop_ends_it_at_once_and_without_a_successor(monkeypatch):
     monkeypatch.setattr(tasks, "stop_asked", lambda: True)
-    assert tasks.hear() == "handed over"
+    assert tasks.process_inbound() == "handed over"
     assert not OrmQ.objects.exists()
 
 
 def test_the_worker_is_started_if_none_runs(db):
-    tasks.ensure_hearing()
-    tasks.ensure_hearing()
+    tasks.ensure_inbound_worker()
+    tasks.ensure_inbound_worker()
     assert OrmQ.objects.filter(key="main").count() == 1, "one on its way is enough"
 
 
@@ -340,12 +340,12 @@ def test_which_events_are_ready(fields: dict[str, Any], due: bool) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize(("state", "tries"), [("new", 1), ("done", 0), ("failed", 0)])
 def test_only_a_new_event_is_begun(monkeypatch: pytest.MonkeyPatch, state: str, tries: int) -> None:
-    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "heard")
+    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "received")
     event, beside = stored_reply(state=state), stored_reply("+4915112345001")
     assert worker.work_on(event.pk, NOW) is True
     for row in (event, beside):
         row.refresh_from_db()
-    assert (event.attempts, event.effect) == (tries, "heard" if tries else "")
+    assert (event.attempts, event.effect) == (tries, "received" if tries else "")
     assert (beside.attempts, beside.state) == (0, "new")
 
 

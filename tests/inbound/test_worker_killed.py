@@ -11,8 +11,8 @@ import pytest
 from django.db.models import Count
 from django.utils import timezone
 
-from accounts.channels.events import EventKind, ProviderEvent
-from fanout.inbound import events
+from accounts.channels.provider_events import EventKind, ProviderEvent
+from fanout.inbound import event_store
 from fanout.models import Activity, Event, InboundEvent, RunTarget
 from fanout.rules.message_ids import message_id
 from tests.crier_processes import clusters
@@ -37,7 +37,7 @@ def test_a_cluster_that_is_killed_in_the_middle_loses_nothing_and_repeats_nothin
         wait(lambda: _works(account))
         for target in targets:
             receipt = ProviderEvent(f"e-{target}", EventKind.DELIVERED, message_id=message_id(target, 0))
-            events.store(account, [receipt], timezone.now())
+            event_store.store(account, [receipt], timezone.now())
         wait(lambda: done.count() > 20)
     # It was killed -9 while it was at it, or just after; what it had not committed is new.
     with clusters(tmp_path / "2", "main"):
@@ -51,5 +51,5 @@ def test_a_cluster_that_is_killed_in_the_middle_loses_nothing_and_repeats_nothin
 def _works(account: int) -> bool:
     """Return whether a first report was worked on."""
     first = ProviderEvent("first", EventKind.SESSION, detail={"state": "disconnected"})
-    events.store(account, [first], timezone.now())
+    event_store.store(account, [first], timezone.now())
     return Event.objects.filter(account=account, verb="disconnected").exists()

@@ -184,10 +184,10 @@ def test_a_queue_is_what_is_pending_of_that_account_and_counted_up_to_a_limit() 
     assert account_limits.queued([one.pk, two.pk], 3) == {one.pk: 3, two.pk: 1}
 
 
-@pytest.mark.parametrize(("pending", "pressed"), [(1, False), (2, False), (3, True)])
-def test_pressure_begins_above_the_threshold(settings: Any, pending: int, pressed: bool) -> None:
+@pytest.mark.parametrize(("pending", "under_backpressure"), [(1, False), (2, False), (3, True)])
+def test_pressure_begins_above_the_threshold(settings: Any, pending: int, under_backpressure: bool) -> None:
     settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX = 2, 5
     run = RunFactory.create(follow_up=True, status="running", targets={"pending": pending})
-    assert account_limits.under_backpressure(run.account_id) is pressed
+    assert account_limits.under_backpressure(run.account_id) is under_backpressure
     limits = account_limits.queue_limits()
     assert account_limits.up_to_threshold([7], limits) == {"accounts": [7], "most": 3}

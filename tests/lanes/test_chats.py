@@ -37,11 +37,11 @@ case = pytest.param
 def run() -> Run:
     """Owes a message to one person who is new to its account."""
     made: Run = RunFactory.create(status="running")
-    owe(made, "+60123456789")
+    add_target(made, "+60123456789")
     return made
 
 
-def owe(run: Run, address: str, **fields: Any) -> RunTarget:
+def add_target(run: Run, address: str, **fields: Any) -> RunTarget:
     """A person whom another account knows."""
     person = RecipientFactory.create(owner=run.owner, kind="person", address=address)
     Recipient.objects.filter(pk=person.pk).update(kind=fields.pop("kind", "person"))
@@ -56,16 +56,16 @@ def known(run: Run, address: str) -> None:
 
 def test_nothing_but_new_chats(run: Run) -> None:
     assert only_new_chats(run.pk, run.account_id)
-    owe(run, "+60123456780")
+    add_target(run, "+60123456780")
     known(run, "+60123456780")
     assert not only_new_chats(run.pk, run.account_id)
 
 
 def test_settled_targets_and_those_of_other_accounts_do_not_count(run: Run) -> None:
     other = RunFactory.create(reminder__account=run.account, status="running")
-    owe(other, "+60123456781")
-    owe(run, "+60123456782", status="sent")
-    owe(run, "+60123456783", account=AccountFactory.create())
+    add_target(other, "+60123456781")
+    add_target(run, "+60123456782", status="sent")
+    add_target(run, "+60123456783", account=AccountFactory.create())
     for address in ("+60123456781", "+60123456782", "+60123456783"):
         known(run, address)
     assert only_new_chats(run.pk, run.account_id)
@@ -82,21 +82,21 @@ def test_a_group_is_never_a_new_chat(run: Run) -> None:
 
 def test_new_chats_among_the_pending_targets_of_a_run(run: Run) -> None:
     """Not groups, known chats, settled targets, or targets of other accounts or runs."""
-    owe(run, "+60123456780")
-    owe(run, "+60123456781")
+    add_target(run, "+60123456780")
+    add_target(run, "+60123456781")
     known(run, "+60123456781")
-    owe(run, "+60123456782", status="sent")
-    owe(run, "+60123456783", account=AccountFactory.create())
-    owe(run, "+60123456784", kind="group")
-    owe(run, "60123456785")
+    add_target(run, "+60123456782", status="sent")
+    add_target(run, "+60123456783", account=AccountFactory.create())
+    add_target(run, "+60123456784", kind="group")
+    add_target(run, "60123456785")
     another = RunFactory.create(reminder__account=run.account, status="running")
-    owe(another, "+60123456786")
+    add_target(another, "+60123456786")
     pairs = [(run.pk, run.account_id), (another.pk, run.account_id)]
     assert chats.pending_new_chats(pairs) == {pairs[0]: 2, pairs[1]: 1}
 
 
 def test_only_the_first_pending_targets_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    owe(run, "+60123456780")
+    add_target(run, "+60123456780")
     known(run, "+60123456780")
     pair = (run.pk, run.account_id)
     monkeypatch.setattr(chats, "MOST_LOOKED_AT", 1)
@@ -212,8 +212,8 @@ def test_which_chats_were_begun_today(begun_at: datetime | None, counted: int) -
 def test_targets_under_way_count_as_begun(fields: dict[str, Any], counted: int) -> None:
     account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
     run = RunFactory.create(reminder__account=account, status="running")
-    owe(run, "+60123456789", **{"status": "sending", "claimed_at": NOW} | fields)
-    owe(run, "+60123456780", status="sending", claimed_at=NOW, account=AccountFactory.create())
+    add_target(run, "+60123456789", **{"status": "sending", "claimed_at": NOW} | fields)
+    add_target(run, "+60123456780", status="sending", claimed_at=NOW, account=AccountFactory.create())
     assert new_chats_now(account, NOW).begun == counted
     known(run, "+60123456789")
     KnownChat.objects.update(begun_at=None)
@@ -254,7 +254,7 @@ def test_without_a_budget_nothing_is_counted_and_the_hold_is_told(django_assert_
 def test_whose_chat_begins(run: Run, fields: dict[str, Any], begins: bool) -> None:
     beside = RunTarget.objects.get()
     RunTarget.objects.update(claim_epoch=1, claimed_at=NOW)
-    target = owe(run, "+60123456780", **{"claim_epoch": 1, "claimed_at": NOW} | fields)
+    target = add_target(run, "+60123456780", **{"claim_epoch": 1, "claimed_at": NOW} | fields)
     chats.begin_chats([target.pk])
     mine = KnownChat.objects.filter(account=run.account)
     assert list(mine.values_list("address", "begun_at")) == ([(target.address, NOW)] if begins else [])
@@ -262,7 +262,7 @@ def test_whose_chat_begins(run: Run, fields: dict[str, Any], begins: bool) -> No
 
 
 def test_a_chat_keeps_the_day_on_which_it_began(run: Run) -> None:
-    first, second = (owe(run, f"+6012345678{n}", claim_epoch=1, claimed_at=NOW) for n in range(2))
+    first, second = (add_target(run, f"+6012345678{n}", claim_epoch=1, claimed_at=NOW) for n in range(2))
     KnownChat.objects.create(account=run.account, address=first.address, begun_at=NOW - HOUR)
     again = RunFactory.create(reminder__account=run.account, status="running")
     later = RunTargetFactory.create(run=again, recipient=second.recipient, claim_epoch=1, claimed_at=NOW + HOUR)
@@ -283,7 +283,7 @@ def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool
     account = AccountFactory.create()
     if already:
         KnownChat.objects.create(account=account, address=address)
-    chats.heard_from(account.pk, address, NOW, NOW)
+    chats.note_message_from(account.pk, address, NOW, NOW)
     assert KnownChat.objects.filter(account=account, address=address).exists() is (news or already)
     assert LaneState.objects.filter(account=account, poke=1, due_at=NOW).exists() is news
 
@@ -319,7 +319,7 @@ def test_a_hold_is_not_shortened(stored: datetime | None, until: datetime, taken
 
 
 def test_a_chat_that_is_refused_late_has_not_begun_and_others_wait(run: Run) -> None:
-    target = owe(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW - HOUR)
+    target = add_target(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW - HOUR)
     lane, beside = LaneStateFactory.create(account=run.account), LaneStateFactory.create()
     for address, begun_at in ((target.address, target.claimed_at), ("+60123456781", target.claimed_at)):
         KnownChat.objects.create(account=run.account, address=address, begun_at=begun_at)
@@ -332,7 +332,7 @@ def test_a_chat_that_is_refused_late_has_not_begun_and_others_wait(run: Run) -> 
 
 
 def test_a_chat_that_began_with_another_message_stays(run: Run) -> None:
-    target = owe(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW)
+    target = add_target(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW)
     KnownChat.objects.create(account=run.account, address=target.address, begun_at=NOW - HOUR)
     chats.refused_late(target, HOUR, "too many", NOW)
     assert KnownChat.objects.filter(account=run.account, address=target.address).exists()

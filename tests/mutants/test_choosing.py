@@ -31,7 +31,7 @@ def test_a_constant_is_followed_through_others_to_the_functions_that_use_it() ->
 
 
 def test_a_mutant_in_a_function_is_shown_to_the_tests_that_execute_it() -> None:
-    file, function = "fanout/rules/pace.py", "next_slot"
+    file, function = "fanout/rules/pace.py", "earliest_send"
     line = next(node.lineno for name, node in functions(file) if name == function)
     kept = {"seconds": {"t.py::a": 2.0, "t.py::b": 1.0, "t.py::c": 0.1}, "tests": {f"{file}::{function}": [0, 1]}}
     assert list(shown(Mutant(file, 0, line, "", ""), Reach(kept))) == ["t.py::b", "t.py::a"]

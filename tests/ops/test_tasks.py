@@ -49,9 +49,9 @@ def test_a_step_of_the_minute_that_fails_keeps_no_other_from_its_turn(
     monkeypatch.setattr(tasks, "STEPS", (*steps[:place], step, *steps[place:]))
     monkeypatch.setattr(tasks, "ensure_drivers", lambda: ran.append("ensure_drivers"))
     # The last of all: it may end the worker.
-    monkeypatch.setattr(firing, "fire_suspects", followed("fire_suspects", firing.fire_suspects))
+    monkeypatch.setattr(firing, "fire_after_failures", followed("fire_after_failures", firing.fire_after_failures))
     tasks.minute()
-    assert ran == [*names, "ensure_drivers", "fire_suspects"]
+    assert ran == [*names, "ensure_drivers", "fire_after_failures"]
     assert f"failed: {step.__name__}" in caplog.text
 
 

@@ -67,12 +67,12 @@ def ask(
     *,
     window: Window = DAY,
     now: datetime = NOW,
-    noun: str = "group",
+    kind: str = "group",
     **account: Any,
 ) -> Forecast:
     work = Work.of(targets) if isinstance(targets, int) else targets
     plan = AccountSnapshot(0, pace_settings, account.pop("hours", UTC_HOURS), **account)
-    return forecast_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
+    return forecast_lanes([LaneWork(plan, (Queued(work, window, now),), frozenset({kind}))], window, now, Reader(now))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def ask(
         case(
             50,
             PaceSettings(40),
-            {"cap": 20, "noun": "recipient"},
-            "50 recipients at 20 a day: 20 fit before the window closes at 18:00; "
+            {"cap": 20, "kind": "person"},
+            "50 people at 20 a day: 20 fit before the window closes at 18:00; "
             "done about Wed 06:00 if it goes on at each opening.",
             id="capped",
         ),
@@ -495,8 +495,8 @@ def account(**fields: Any) -> AccountSnapshot:
     return AccountSnapshot(**stated | fields)
 
 
-def lane(targets: int, *, noun: str = "group", window: Window = DAY, starts: datetime = NOW, **fields: Any) -> LaneWork:
-    return LaneWork(account(**fields), (Queued(Work.of(targets), window, starts),), noun)
+def lane(targets: int, *, kind: str = "group", window: Window = DAY, starts: datetime = NOW, **fields: Any) -> LaneWork:
+    return LaneWork(account(**fields), (Queued(Work.of(targets), window, starts),), frozenset({kind}))
 
 
 def ask_lanes(*lanes: LaneWork, window: Window = DAY, now: datetime = NOW, zone: str = "") -> Forecast:
@@ -519,7 +519,7 @@ def test_work_ends_with_the_slowest_lane_and_starts_with_the_first() -> None:
 
 
 def test_a_lane_without_work_says_nothing() -> None:
-    idle = LaneWork(account(pace_settings=PaceSettings(1, 1)), (), "mailbox")
+    idle = LaneWork(account(pace_settings=PaceSettings(1, 1)), (), frozenset({"mailbox"}))
     assert (idle.targets, idle.parts, idle.counted, idle.positions) == (0, 1, "", range(0))
     assert ask_lanes(idle, lane(3)).sentence == "3 groups at 60/min: done about 09:00; fits."
     assert ask_lanes(idle).sentence == "Nothing to send."
@@ -593,15 +593,15 @@ GOES_ON = "if it goes on at each opening."
     ("lanes", "fields", "sentence"),
     [
         case(
-            [lane(1, noun="group"), lane(1, noun="mailbox")],
+            [lane(1, kind="group"), lane(1, kind="mailbox")],
             {},
             "2 recipients through 2 accounts: done about 09:00; fits.",
             id="of-two-kinds",
         ),
         case(
-            [lane(1, noun="mailbox"), lane(1, noun="mailbox")],
+            [lane(1, kind="mailbox"), lane(1, kind="mailbox")],
             {},
-            "2 mailboxs through 2 accounts: done about 09:00; fits.",
+            "2 mailboxes through 2 accounts: done about 09:00; fits.",
             id="of-one-kind",
         ),
         case(

@@ -31,7 +31,7 @@ from fanout.plans.upcoming import due_reminders, upcoming_firings
 from fanout.rules.new_chat_limits import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls
-from fanout.runs.corrections import plan_anew
+from fanout.runs.planning import plan_anew
 from fanout.runs.progress import progress_of
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window

@@ -112,7 +112,7 @@ def test_several_runs_as_if_they_were_one() -> None:
 def test_a_lanes_work_comes_after_earlier_runs() -> None:
     before = tuple(Queued(Work.of(n), DAY, NOW, run_id=n) for n in (1, 2))
     mine, after = (Queued(Work.of(3, 2), DAY, NOW), Queued(Work.of(4), DAY, NOW)), (Queued(Work.of(5), DAY, NOW),)
-    work = LaneWork(account(queued_before=before), mine, "group", after)
+    work = LaneWork(account(queued_before=before), mine, frozenset({"group"}), after)
     assert (work.targets, work.parts, work.positions) == (7, 2, range(2, 4))
     assert [queued.work.targets for queued in work.queue] == [1, 2, 3, 4, 5]
 

@@ -146,7 +146,7 @@ def test_an_unreachable_target_has_no_account() -> None:
 
 def test_follow_ups_wait_longer_while_many_are_left() -> None:
     """Three of five: above a threshold of two. A later message of the same target counts too, ordinary ones do not."""
-    account = replace(lane(pace_settings=PaceSettings(60, 1)), concurrency=1, latency=0.0, pressed_above=2)
+    account = replace(lane(pace_settings=PaceSettings(60, 1)), concurrency=1, latency=0.0, backpressure_above=2)
     moments = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW, follow_up=True)]
     waits = [(after - before).total_seconds() for before, after in pairwise(moments) if after and before]
     assert len(waits) == 4

@@ -52,7 +52,7 @@ def queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
 def test_defaults_of_a_snapshot() -> None:
     plain = AccountSnapshot(1, PACE, ALWAYS)
     assert (plain.pace, plain.cap, plain.used, plain.others) == (PaceState(), None, 0, {})
-    assert (plain.concurrency, plain.latency, plain.jitter, plain.pressed_above) == (3, 0.2, (0.2, 0.5), 200)
+    assert (plain.concurrency, plain.latency, plain.jitter, plain.backpressure_above) == (3, 0.2, (0.2, 0.5), 200)
     assert (plain.caps, plain.queued_before) == ({"": DailyCap(None, 0)}, ())
     assert (DailyCap(), Copied(2)) == ((None, 0), (2, 0))
     made = Queued(Work.of(1), DAY, NOW)
@@ -298,7 +298,7 @@ def test_a_slot_is_free_when_its_last_part_was_answered() -> None:
 
 @pytest.mark.parametrize(("above", "longer"), [(2, True), (3, False)])
 def test_follow_ups_above_the_threshold_wait_longer(above: int, longer: bool) -> None:
-    plan = account(pressed_above=above, latency=0.0)
+    plan = account(backpressure_above=above, latency=0.0)
     sends = [s.at for s in project_sends(plan, [queued(3, follow_up=True)], NOW, random.Random(1))]
     assert (sends[1] - sends[0] > 1.0, sends[2] - sends[1]) == (longer, pytest.approx(1.0))
     ordinary = [s.at for s in project_sends(plan, [queued(3)], NOW, random.Random(1))]

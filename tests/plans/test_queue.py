@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from fanout.models import LaneState, Run, RunTarget
 from fanout.plans import queue
 from fanout.plans.forecast import _wholly_queued, goes_on_from
-from fanout.plans.projection import Work
+from fanout.plans.projection import Queued, Work, moment, project_sends
 from fanout.runs import corrections
-from fanout.runs.corrections import plan_anew
+from fanout.runs.planning import plan_anew
 from reminders.models import Recipient
+from reminders.window import Window
 from tests.factories import (
     AccountFactory,
     ActivityFactory,
@@ -156,7 +158,7 @@ def test_what_stands_wholly_in_the_queues(status: str, fields: dict[str, Any], w
     run = make(status, **fields)
     assert _wholly_queued(run) is wholly
     run.slips = {**run.slips, str(run.account_id): {}}
-    assert _wholly_queued(run) is wholly, "a slip of a lane that sends is no step aside"
+    assert _wholly_queued(run) is wholly, "a delay of a lane that sends is no step aside"
 
 
 # --- a list of accounts -----------------------------------------------------------------------------------
@@ -254,7 +256,8 @@ def test_how_many_new_chats_an_account_begins(new: int, persons: int, senders: i
 )
 def test_a_suspended_account_sends_when_it_is_over(account: dict[str, Any], held: bool) -> None:
     plan = queue.account_snapshot(AccountFactory.create(**account), NOW)
-    assert (plan.pace.next_send_at == NOW + HOUR) is held
+    (send,) = project_sends(plan, [Queued(Work.of(1), Window("UTC"), NOW)], NOW, random.Random(1))
+    assert moment(send.at) == (NOW + HOUR if held else NOW)
 
 
 def test_a_run_that_is_being_prepared_owes_what_was_not_copied_yet() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reminders import imports
+from reminders import imports, tables
 from reminders.imports import ADDRESS, FIELD, GUESS_ALL, NAME, NOTHING, TAGS, Defaults, Layout, read
 from reminders.tables import read_text
+from tests.reminders.test_tables import excel
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,11 @@ from reminders.tables import read_text
         pytest.param("nonsense\nann@example.com", ["ann@example.com"], 1, id="one-wrong"),
         pytest.param("ann@example.com\nANN@example.com", ["ann@example.com"], 0, id="twice"),
         pytest.param("address,name\nann@example.com,Ann", ["ann@example.com"], 0, id="csv"),
+        pytest.param("name,phone,city\nAnn,+49 176 12345678,Bonn", ["+4917612345678"], 0, id="usual headings"),
+        pytest.param("# ours\n\nName;E-Mail\nAnn;ann@example.com", ["ann@example.com"], 0, id="semicolons"),
+        pytest.param(
+            "Lee, Ann, ann@example.com\nBo, bo@example.com", ["ann@example.com", "bo@example.com"], 0, id="no-csv"
+        ),
     ],
 )
 def test_lines_hold_an_address_and_perhaps_a_name(text, addresses, problems):
@@ -38,11 +44,26 @@ def test_lines_hold_an_address_and_perhaps_a_name(text, addresses, problems):
         pytest.param("Phone,Full name,Tags\n+4917612345678,Ann,a", True, (ADDRESS, NAME, TAGS), id="by their headings"),
         pytest.param("E-Mail,Mobile\n,+4917612345678", True, (FIELD, ADDRESS), id="the one with addresses in it"),
         pytest.param("Flat,Where\n12 B,ann@example.com", True, (FIELD, ADDRESS), id="by its cells"),
+        pytest.param("Address,Tags\nann@example.com,a", True, (ADDRESS, TAGS), id="tags are no name"),
         pytest.param("Name,Phone,\nAnn,+4917612345678,x", True, (NAME, ADDRESS, NOTHING), id="without a heading"),
     ],
 )
 def test_guess_of_the_columns(text: str, header: bool, uses: tuple[str, ...]) -> None:
     assert imports.guess_layout(read_text(text)) == Layout(header, uses)
+
+
+def test_an_excel_file_reads_like_the_same_list_as_text() -> None:
+    rows = (
+        ("First name", "Name", "Mail", "Phone"),
+        ("Ann", "Lee,\nAnn", "a@example.com", 4917612345678),
+        ("Bo", "", "x", ""),
+    )
+    listed = read(imports.file_text(excel(*rows)))
+    table = tables.read(excel(*rows))
+    same = imports.read_table(table, imports.guess_layout(table), GUESS_ALL)
+    assert [entry.fields for entry in listed.entries] == [entry.fields for entry in same.entries]
+    assert [(e.line, e.address, e.name) for e in listed.entries] == [(2, "a@example.com", "Lee, Ann")]
+    assert len(listed.problems) == len(same.problems) == 1
 
 
 def test_own_fields_are_named_as_placeholders_can_be() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from reminders import suppressions
 from reminders.models import Suppression
-from reminders.suppressions import New, holding, lift, suppress, suppress_all
+from reminders.suppressions import New, in_force, lift, suppress, suppress_all
 from tests.factories import SuppressionFactory, UserFactory
 
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
@@ -61,7 +61,7 @@ def test_nothing_to_suppress() -> None:
 def test_expired_suppressions_have_no_effect() -> None:
     for address, until in (("a@example.org", None), ("b@example.org", WEEK), ("c@example.org", NOW)):
         SuppressionFactory.create(address=address, expires_at=until)
-    rows = Suppression.objects.filter(holding(NOW)).order_by("address")
+    rows = Suppression.objects.filter(in_force(NOW)).order_by("address")
     assert list(rows.values_list("address", flat=True)) == ["a@example.org", "b@example.org"]
 
 

@@ -11,7 +11,10 @@ import pytest
 
 from accounts.channels import registry
 from fanout.models.run import PauseReason
+from fanout.plans.forecast import Reader, forecast_lanes
+from fanout.plans.outlook import LaneWork
 from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, project_sends
+from fanout.rules import gates
 from fanout.rules.follow_up_limits import Limits, Prospect
 from fanout.rules.gates import (
     ACCOUNT_STATUS,
@@ -28,6 +31,7 @@ from fanout.rules.gates import (
     AccountFacts,
     Cap,
     Close,
+    Gate,
     LaneLimit,
     Limit,
     OwnLimit,
@@ -183,8 +187,6 @@ class Closed:
     why: str
     facts: AccountFacts = ACTIVE
     window: Window = DAYTIME
-    # Forecasts are made as if the account were active; the overview says which accounts are not.
-    projected: bool = True
 
     @property
     def run(self) -> RunFacts:
@@ -198,7 +200,6 @@ SURFACES = {
         ONE_O_CLOCK,
         "account suspended: ban",
         account(status="suspended", status_reason="ban", status_until=ONE_O_CLOCK),
-        projected=False,
     ),
     BUSINESS_HOURS: Closed(
         ONE_O_CLOCK, "outside the account's business hours", account(hours=BusinessHours("UTC", 13, 17))
@@ -244,21 +245,51 @@ def test_the_why_line_names_every_limit(limit: LaneLimit) -> None:
 @EVERY_LIMIT
 def test_the_forecast_projects_every_limit(limit: LaneLimit) -> None:
     closed = SURFACES[limit]
-    lane = AccountSnapshot(1, PaceSettings(60), closed.facts.hours, cap=closed.facts.cap, used=closed.facts.used)
+    facts = closed.facts
+    lane = AccountSnapshot(1, PaceSettings(60), facts.hours, base_facts=facts, cap=facts.cap, used=facts.used)
     queue = [Queued(Work.of(1), closed.window, NOON)]
     (send,) = project_sends(lane, queue, NOON, random.Random(1))
-    assert moment(send.at) == (closed.until if closed.projected else NOON)
+    assert moment(send.at) == closed.until
+
+
+def test_a_new_limit_needs_its_description_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lane, auto-resume, `why`, forecast and the texts of a paused run know a limit that was added to the list."""
+
+    def opt_outs(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
+        return Wait(ONE_O_CLOCK, "Opt-outs within an hour: 5 of 5") if now < ONE_O_CLOCK else OPEN
+
+    limit = LaneLimit("opt-outs per hour", "Opt-outs within an hour: {n} of {most}", gate=opt_outs)
+    monkeypatch.setattr(gates, "LIMITS", (*LIMITS, limit))
+    wait = opt_outs(ACTIVE, None, NOON)
+    lane = AccountSnapshot(1, PaceSettings(60), ANY_TIME, base_facts=ACTIVE)
+    queue = Queued(Work.of(3), DAYTIME, NOON)
+    stored = LaneNow(1, PaceSettings(60), ANY_TIME, facts=ACTIVE, driven=True, clock=TimeWords("UTC"))
+
+    assert may_run(ACTIVE, RUN, NOON) == wait
+    assert may_run(ACTIVE, RunFacts(RUN.window_opens_at, ONE_O_CLOCK), NOON) == Close(
+        PauseReason.ACCOUNT_CAPACITY, "Opt-outs within an hour: 5 of 5"
+    )
+    assert goes_on_at(DAYTIME, ACTIVE, NOON) == ONE_O_CLOCK
+    line = explain(stored, RunNow(RUN, DAYTIME, NOON, auto_resume=True), NOON)
+    assert line.text == "Opt-outs within an hour: 5 of 5; next send 13:00 (UTC)"
+    forecast = forecast_lanes([LaneWork(lane, (queue,))], DAYTIME, NOON, Reader(NOON))
+    assert (forecast.starts_at, forecast.bound_by) == (ONE_O_CLOCK, "opt-outs per hour")
+    assert forecast.sentence == (
+        "3 recipients at 60/min from 13:00 on (Opt-outs within an hour: 5 of 5): done about 13:00; fits."
+    )
+    assert reason_recorded("Opt-outs within an hour: 5 of 5") == limit.reason
+    assert limit.reason in gates.ASKED_AGAIN
 
 
 @pytest.mark.parametrize("limit", [*LIMITS, NEW_CHAT_BUDGET, NEW_CHAT_HOLD], ids=lambda limit: limit.name)
 def test_every_limit_has_its_words(limit: Limit) -> None:
-    run = {
+    run: dict[str, Any] = {
         "pause_reason": limit.reason,
         "window_closes_at": RUN.window_closes_at,
         "timezone": "UTC",
         "window_start_hour": 6,
         "window_end_hour": 18,
-        "channel": "",
+        "kinds": [],
         "started_at": None,
         **dict.fromkeys(("total", "sent", "pending", "failed", "unconfirmed"), 1),
         **{f"seconds_{cause}": 0 for cause in texts.ADVICE},
@@ -276,6 +307,8 @@ def test_every_limit_has_its_words(limit: Limit) -> None:
         case("outside the account's business hours", PauseReason.ACCOUNT_HOURS, id="hours"),
         case("Daily cap reached (20/20)", PauseReason.ACCOUNT_CAPACITY, id="cap"),
         case("New chats today: 3 of 3", PauseReason.ACCOUNT_CAPACITY, id="new-chats"),
+        case("account suspended: ban", PauseReason.ACCOUNT_CAPACITY, id="a-ban-that-is-over"),
+        case("held back by the provider", PauseReason.ACCOUNT_CAPACITY, id="no-limit-of-ours"),
     ],
 )
 def test_a_lane_that_stepped_aside_recorded_its_limit(why: str, reason: PauseReason) -> None:

@@ -19,11 +19,12 @@ from fanout.rules.pace import (
     believed,
     called_late,
     debt,
+    earliest_send,
     held,
     moved,
-    next_slot,
     recovered,
     slowed,
+    spent_elsewhere,
 )
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -35,7 +36,7 @@ def moments(pace: PaceSettings, n: int, now: datetime = NOW, seed: int = 1) -> l
     """Seconds from `now` at which n messages go out, one after the other as soon as the pace allows."""
     rng, state, at, sent = random.Random(seed), PaceState(), now, []
     for _ in range(n):
-        at = next_slot(state, pace, at)
+        at = earliest_send(state, pace, at)
         state = after_claim(state, pace, at, rng)
         sent.append((at - now).total_seconds())
     return sent
@@ -92,17 +93,17 @@ def test_a_pace_that_is_stored_after_every_message_goes_on_where_it_was(
     state, bucket = PaceState(slow_factor=factor), Bucket(PaceState(slow_factor=factor), pace)
     rng, ahead, now = random.Random(3), random.Random(3), NOW
     for _ in range(60):
-        slot = next_slot(state, pace, now)
-        assert bucket.next_slot(now.timestamp()) == pytest.approx(slot.timestamp(), abs=1e-4)
-        state = after_claim(state, pace, slot, rng)
-        bucket.spend(slot.timestamp(), ahead)
-        now = slot + busy * SECOND
+        earliest = earliest_send(state, pace, now)
+        assert bucket.earliest_send(now.timestamp()) == pytest.approx(earliest.timestamp(), abs=1e-4)
+        state = after_claim(state, pace, earliest, rng)
+        bucket.spend(earliest.timestamp(), ahead)
+        now = earliest + busy * SECOND
 
 
 def test_without_a_rate_an_old_bucket_holds_nothing_back() -> None:
     """The operator took the limit away while the bucket was empty."""
     state = PaceState(theoretical_arrival=NOW + timedelta(minutes=5))
-    assert next_slot(state, PaceSettings(0, 1), NOW) == NOW
+    assert earliest_send(state, PaceSettings(0, 1), NOW) == NOW
     assert (
         after_claim(state, PaceSettings(0, 1), NOW, random.Random(1)).theoretical_arrival == state.theoretical_arrival
     )
@@ -123,7 +124,7 @@ def test_a_clock_that_jumps_back_waits_and_grants_nothing() -> None:
     for _ in range(3):
         state = after_claim(state, settings, NOW, rng)
     back = NOW - timedelta(hours=1)
-    assert next_slot(state, settings, back) == NOW + SECOND
+    assert earliest_send(state, settings, back) == NOW + SECOND
     assert after_claim(state, settings, back, rng).theoretical_arrival == NOW + 4 * SECOND
 
 
@@ -131,7 +132,7 @@ def test_a_clock_that_jumps_forward_fills_one_burst_and_no_more() -> None:
     settings = PaceSettings(60, 3)
     state, rng = after_claim(PaceState(), settings, NOW, random.Random(1)), random.Random(1)
     later, granted = NOW + timedelta(days=1), 0
-    while next_slot(state, settings, later) <= later:
+    while earliest_send(state, settings, later) <= later:
         state, granted = after_claim(state, settings, later, rng), granted + 1
     assert granted == 3
 
@@ -172,30 +173,30 @@ def test_the_bucket_counts_from_the_call() -> None:
     settings = PaceSettings(60, 1)
     state = after_claim(PaceState(), settings, NOW, random.Random(1))
     late = called_late(state, 0 * SECOND, 2 * SECOND)
-    assert next_slot(late, settings, NOW) == NOW + 3 * SECOND
+    assert earliest_send(late, settings, NOW) == NOW + 3 * SECOND
 
 
 def test_a_late_call_costs_nothing_while_the_bucket_is_in_debt() -> None:
     settings, rng = PaceSettings(60, 3), random.Random(1)
     state = after_claim(PaceState(), settings, NOW, rng)
-    owed = debt(state, NOW)
-    assert owed == SECOND
+    debt_before = debt(state, NOW)
+    assert debt_before == SECOND
     state = after_claim(state, settings, NOW, rng)
-    assert called_late(state, owed, SECOND) == state
-    assert called_late(state, owed, 3 * SECOND).theoretical_arrival == NOW + 4 * SECOND
+    assert called_late(state, debt_before, SECOND) == state
+    assert called_late(state, debt_before, 3 * SECOND).theoretical_arrival == NOW + 4 * SECOND
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2, 10])
 def test_a_burst_that_is_called_late_counts_from_the_call_as_one(seconds: float) -> None:
     """Its claims wait for the same commit: that is late once, not once for each."""
-    pace, rng, state, owed = PaceSettings(60, 3), random.Random(1), PaceState(), []
+    pace, rng, state, debt_before = PaceSettings(60, 3), random.Random(1), PaceState(), []
     for _ in range(3):
-        owed.append(debt(state, NOW))
+        debt_before.append(debt(state, NOW))
         state = after_claim(state, pace, NOW, rng)
-    for debt_at_claim in owed:
+    for debt_at_claim in debt_before:
         state = called_late(state, debt_at_claim, seconds * SECOND)
     assert state.theoretical_arrival == NOW + (seconds + 3) * SECOND
-    assert next_slot(state, pace, NOW) == NOW + (seconds + 1) * SECOND
+    assert earliest_send(state, pace, NOW) == NOW + (seconds + 1) * SECOND
 
 
 @given(
@@ -211,13 +212,13 @@ def test_a_bucket_is_never_behind_the_calls_it_has_seen(lags: list[float], gaps:
     exact = NOW
     calls: list[datetime] = []
     for lag, gap in zip(lags, gaps):
-        now = next_slot(state, pace, now + gap * SECOND)
+        now = earliest_send(state, pace, now + gap * SECOND)
         earlier, under_way = under_way, []
-        while len(under_way) < 3 and next_slot(state, pace, now) <= now:
+        while len(under_way) < 3 and earliest_send(state, pace, now) <= now:
             under_way.append((now, debt(state, now)))
             state = after_claim(state, pace, now, rng)
-        for claimed_at, owed in earlier:
-            state = called_late(state, owed, now - claimed_at)
+        for claimed_at, debt_before in earlier:
+            state = called_late(state, debt_before, now - claimed_at)
             exact = max(exact, now) + 1.5 * SECOND
             calls.append(now)
         assert state.theoretical_arrival is not None
@@ -240,14 +241,14 @@ def test_calls_that_come_late_never_add_up_to_more_than_rate_and_burst(
     pace, rng, state, now = PaceSettings(40, burst), random.Random(1), PaceState(), NOW
     calls: list[datetime] = []
     for lag in (timedelta(seconds=lag) for lag in lags):
-        now = next_slot(state, pace, now)
+        now = earliest_send(state, pace, now)
         claimed: list[timedelta] = []
-        while len(claimed) < at_once and next_slot(state, pace, now) <= now:
+        while len(claimed) < at_once and earliest_send(state, pace, now) <= now:
             claimed.append(debt(state, now))
             state = after_claim(state, pace, now, rng)
         now += lag
-        for owed in claimed:
-            state = called_late(state, owed, lag)
+        for debt_before in claimed:
+            state = called_late(state, debt_before, lag)
             calls.append(now)
     for call, other in zip(calls, calls[40 + burst :]):
         assert other >= call + timedelta(minutes=1)
@@ -256,14 +257,14 @@ def test_calls_that_come_late_never_add_up_to_more_than_rate_and_burst(
 def test_the_slow_factor_stretches_the_bucket() -> None:
     settings, rng = PaceSettings(30, 1), random.Random(1)
     state = after_claim(PaceState(slow_factor=1.5), settings, NOW, rng)
-    assert next_slot(state, settings, NOW) == NOW + 3 * SECOND
+    assert earliest_send(state, settings, NOW) == NOW + 3 * SECOND
 
 
 @pytest.mark.parametrize("pace", [PaceSettings(60, 1), PaceSettings(0, 1, 1, 1)], ids=["rate", "gap"])
 def test_under_backpressure_every_wait_is_a_fifth_to_two_fifths_longer(pace: PaceSettings) -> None:
     rng, state, at, sent = random.Random(1), PaceState(), NOW, []
     for _ in range(200):
-        at = next_slot(state, pace, at)
+        at = earliest_send(state, pace, at)
         state = after_claim(state, pace, at, rng, backpressure=True)
         sent.append(at)
         assert believed(state, pace, at) == state, "whoever takes the lane over keeps the longer wait"
@@ -276,14 +277,15 @@ def test_under_backpressure_every_wait_is_a_fifth_to_two_fifths_longer(pace: Pac
 def test_without_a_gap_nothing_is_drawn_and_no_moment_is_stored() -> None:
     rng = random.Random(1)
     state = after_claim(PaceState(), PaceSettings(60, 1), NOW, rng)
-    assert (state.theoretical_arrival, state.next_send_at, state.batch_sent) == (NOW + SECOND, None, 1)
+    assert (state.theoretical_arrival, state.next_send_at, state.batch_sent) == (NOW + SECOND, None, 0)
     assert rng.random() == random.Random(1).random()
-    assert after_claim(state, PaceSettings(60, 1), NOW, rng).batch_sent == 2
+    counting = PaceSettings(60, 1, batch_size=9)
+    assert after_claim(after_claim(state, counting, NOW, rng), counting, NOW, rng).batch_sent == 2
 
 
 def test_a_gap_holds_although_an_old_bucket_does_not() -> None:
     state = PaceState(theoretical_arrival=NOW + timedelta(minutes=5), next_send_at=NOW + SECOND)
-    assert next_slot(state, PaceSettings(0, 1), NOW) == NOW + SECOND
+    assert earliest_send(state, PaceSettings(0, 1), NOW) == NOW + SECOND
 
 
 #: a bucket of three, every two seconds, gaps of up to ten and pauses of thirty
@@ -291,7 +293,7 @@ STORED = PaceSettings(30, 3, 5, 10, 4, 30)
 
 
 @pytest.mark.parametrize(
-    ("pace", "factor", "owed", "gap"),
+    ("pace", "factor", "debt_before", "gap"),
     [
         case(STORED, 1.0, 2 * (2 + 1.4), 10 * 1.4 + 30, id="a-gap-and-a-pause"),
         case(STORED, 1.5, 3 * (2 + 1.4), 10 * 1.4 + 30, id="slowed-down"),
@@ -301,15 +303,15 @@ STORED = PaceSettings(30, 3, 5, 10, 4, 30)
 )
 @pytest.mark.parametrize("beyond", [-0.01, 0.01], ids=["true", "cannot-be-true"])
 def test_a_stored_pace_is_believed_as_far_as_it_can_be_true(
-    pace: PaceSettings, factor: float, owed: float, gap: float, beyond: float
+    pace: PaceSettings, factor: float, debt_before: float, gap: float, beyond: float
 ) -> None:
     """The clock was set back since, where it is further away than any pace of these settings leads."""
-    far = PaceState(NOW + (owed + beyond) * SECOND, NOW + (gap + beyond) * SECOND, 2, factor)
+    far = PaceState(NOW + (debt_before + beyond) * SECOND, NOW + (gap + beyond) * SECOND, 2, factor)
     true = believed(far, pace, NOW)
     moments = [
         (moment - NOW).total_seconds() for moment in (true.theoretical_arrival, true.next_send_at) if moment is not None
     ]
-    assert moments == pytest.approx([owed + min(beyond, 0), gap + min(beyond, 0)])
+    assert moments == pytest.approx([debt_before + min(beyond, 0), gap + min(beyond, 0)])
     assert (true.batch_sent, true.slow_factor) == (2, factor)
 
 
@@ -341,3 +343,20 @@ def test_earlier_lateness_is_no_debt() -> None:
 @pytest.mark.parametrize(("factor", "after"), [(1.5, 1.49), (1.01, 1.0), (1.0, 1.0)])
 def test_one_outcome_is_one_step_back(factor: float, after: float) -> None:
     assert recovered(factor) == after
+
+
+@pytest.mark.parametrize(
+    ("pace", "arrival", "messages", "expected"),
+    [
+        case(PaceSettings(60, 3), None, 2, NOW + 2 * SECOND, id="from-now"),
+        case(PaceSettings(60, 3), NOW + SECOND, 1, NOW + 2 * SECOND, id="behind-ours"),
+        case(PaceSettings(60, 3), None, 90, NOW + 60 * SECOND, id="a-minute-at-most"),
+        case(PaceSettings(60, 3), NOW + SECOND, 0, NOW + SECOND, id="none"),
+        case(PaceSettings(0, 3), None, 5, None, id="no-limit"),
+    ],
+)
+def test_messages_written_on_the_phone_are_taken_from_the_bucket(
+    pace: PaceSettings, arrival: datetime | None, messages: int, expected: datetime | None
+) -> None:
+    state = PaceState(arrival, NOW + 900 * SECOND)
+    assert spent_elsewhere(state, pace, messages, NOW) == PaceState(expected, NOW + 900 * SECOND)

@@ -30,7 +30,7 @@ def log(run: Run) -> list[tuple[str, str]]:
     return list(Event.objects.filter(run=run).order_by("pk").values_list("verb", "detail"))
 
 
-def poked(account: int) -> bool:
+def was_woken(account: int) -> bool:
     return LaneState.objects.filter(account=account, poke__gt=0, due_at=NOW).exists()
 
 

@@ -10,16 +10,18 @@ from django.contrib.auth.models import User
 
 from accounts.access import NotYours
 from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.plans.plan import planned_time
 from fanout.runs import controls, corrections, firing
-from reminders.models import Reminder
+from reminders.models import Reminder, ReminderTarget
 from reminders.moments import moment
 from tests.factories import (
     AccountFactory,
+    RecipientFactory,
     ReminderFactory,
     RunTargetFactory,
     UserFactory,
 )
-from tests.runs.monday import FINISHED, MINUTE, NOW, TEXT, fresh, log, make, message_2, poked
+from tests.runs.monday import FINISHED, MINUTE, NOW, TEXT, fresh, log, make, message_2, was_woken
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -177,7 +179,7 @@ def test_a_run_is_resumed_and_after_a_breaker_with_a_trial(reason: str) -> None:
     assert (answer.ok, answer.text) == (True, "Resumed: 2 still to send.")
     assert (fresh(run).status, fresh(run).window_closes_at) == ("queued", NOW.replace(hour=18))
     assert log(run) == [("resumed", "2 pending")]
-    assert poked(run.account_id)
+    assert was_woken(run.account_id)
     assert LaneState.objects.get().probing is (reason == "circuit_breaker")
 
 
@@ -314,7 +316,67 @@ def test_canceled_with_its_message_2() -> None:
     answer = controls.cancel(run, run.owner, NOW)
     assert (answer.ok, answer.text) == (True, "Canceled: 2 were delivered, 4 will not be.")
     assert (fresh(child).status, fresh(child).skipped, fresh(other).status) == ("canceled", 1, "running")
-    assert poked(run.account_id)
+    assert was_woken(run.account_id)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "cooling", "ok", "says"),
+    [
+        case(["group"] * 3, 0, True, "Fired: 3 groups queued.", id="groups"),
+        case(["person"] * 3, 0, True, "Fired: 3 people queued.", id="people"),
+        case(["mailbox", "group"], 0, True, "Fired: 2 recipients queued.", id="mixed"),
+        case(["person"] * 3, 2, True, "Fired: 1 person queued; 2 left out: 2 still in the cooldown.", id="some"),
+        case(["person"] * 2, 2, False, "Nothing was sent: No one was written to: 2 still in the cooldown.", id="none"),
+    ],
+)
+def test_firing_says_what_was_queued_and_what_was_not(kinds: list[str], cooling: int, ok: bool, says: str) -> None:
+    reminder = ReminderFactory.create(follow_up=True)
+    for n, kind in enumerate(kinds):
+        until = NOW + timedelta(hours=12) if n < cooling else None
+        who = {"owner": reminder.owner, "kind": kind, "address": ADDRESS[kind].format(n)}
+        recipient = RecipientFactory.create(**who, cooldown_until=until)
+        ReminderTarget.objects.create(reminder=reminder, recipient=recipient, position=n)
+    answer = controls.fire(reminder, reminder.owner, NOW)
+    assert (answer.ok, answer.text) == (ok, says)
+
+
+ADDRESS = {"group": "12036302524612540{}@g.us", "person": "+6012345678{}", "mailbox": "ann{}@example.com"}
+
+
+def test_a_canceled_run_is_no_longer_described_as_paused() -> None:
+    run = make(targets={"sent": 2, "pending": 3})
+    assert controls.pause(run, run.owner, NOW).ok
+    assert controls.cancel(run, run.owner, NOW).ok
+    assert fresh(run).error_summary == "Canceled by the operator: what was pending is not sent."
+
+
+@pytest.mark.parametrize(
+    ("fields", "resumes"), [case({}, False, id="by-hand"), case({"auto_resume": True}, True, id="by-itself")]
+)
+def test_retrying_outside_the_window_says_that_it_is_closed(fields: dict[str, Any], resumes: bool) -> None:
+    run = make("partial", targets={"sent": 1, "failed": 2}, window_closes_at=NOW.replace(hour=18), **fields)
+    night = NOW.replace(hour=20)
+    answer = controls.retry_failed(run, run.owner, night)
+    opens = "Tue 06 Jan 06:00 (UTC)"
+    says = f"the run goes on {opens}." if resumes else f"resume after it opens {opens}."
+    assert answer.text == f"2 failed targets will be tried again. The delivery window is closed: {says}"
+    run = fresh(run)
+    assert (run.status, run.pause_reason, run.resume_at is not None) == ("paused", "window_closed", resumes)
+    assert run.error_summary.startswith("Delivery window closed at 18:00 (UTC).")
+
+
+def test_the_plan_of_a_resumed_run_keeps_no_night_of_the_old_window() -> None:
+    """Two were planned for this evening, two for tomorrow morning; the window is widened, and all go out today."""
+    closed = {"reason": "window_closed", "window_closes_at": NOW.replace(hour=18)}
+    run = make("paused", targets={"sent": 1, "pending": 4}, **closed)
+    evening, morning = NOW.replace(hour=17, minute=59), (NOW + timedelta(days=1)).replace(hour=6)
+    for target, at in zip(run.targets.filter(status="pending").order_by("position"), [evening] * 2 + [morning] * 2):
+        RunTarget.objects.filter(pk=target.pk).update(planned_at=at)
+    later = NOW.replace(hour=18, minute=5)
+    assert controls.widen(run, 21, run.owner, later).ok
+    run = fresh(run)
+    planned = [planned_time(target, run) for target in run.targets.filter(status="pending")]
+    assert all(at is not None and later <= at < NOW.replace(hour=21) for at in planned), planned
 
 
 @pytest.mark.parametrize("status", FINISHED)
@@ -417,6 +479,13 @@ def test_what_goes_on_is_not_archived(status: str, archived: bool) -> None:
         case({"status": "paused"}, True, "Ann reactivated.", id="paused"),
         case({"status": "active"}, False, "Ann is active already.", id="active"),
         case({"status": "paused", "archived": True}, False, "Ann is archived: restore it first.", id="archived"),
+        case(
+            {"status": "unpaired", "channel": "whatsapp"},
+            False,
+            "Ann is not paired: open “Pair” on its page to connect its phone.",
+            id="unpaired",
+        ),
+        case({"status": "unpaired", "channel": "waha"}, True, "Ann reactivated.", id="paired-at-its-gateway"),
     ],
 )
 def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
@@ -425,6 +494,21 @@ def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
     assert (answer.ok, answer.text) == (ok, says)
     ann.refresh_from_db()
     assert (ann.status == "active") is (ok or account["status"] == "active")
+
+
+def test_an_unpaired_account_stays_unpaired() -> None:
+    """Paused or archived, and reactivated after that, it would seem to send."""
+    ann = AccountFactory.create(label="Ann", channel="whatsapp", status="unpaired")
+    answer = controls.pause_account(ann, ann.owner, NOW)
+    assert (answer.ok, answer.text) == (False, "Ann is unpaired: it sends nothing until it is paired again.")
+    assert corrections.archive_account(ann, ann.owner, NOW).ok
+    ann.refresh_from_db()
+    assert ann.status == "unpaired"
+    restored = corrections.restore_account(ann, ann.owner, NOW)
+    assert restored.text == "Ann is back in the list. It is unpaired: pair it when it should send."
+    run = make("paused", account=ann, targets={"pending": 1})
+    says = "The account Ann is unpaired: pair it or offload the rest first."
+    assert controls.resume(run, run.owner, NOW).text == says
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django_q.models import OrmQ
 
 from accounts.models import Account
-from fanout.models import Activity, Event, KnownChat, LaneState, Run, RunTarget, TrailEntry
-from fanout.runs import controls, corrections, firing
+from fanout.models import Activity, Event, KnownChat, LaneState, Offload, Run, RunTarget, TrailEntry
+from fanout.runs import controls, corrections, firing, transitions
 from reminders import targets
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, RunTargetFactory
-from tests.runs.monday import FINISHED, NOW, TEXT, fresh, log, make, message_2, poked
+from tests.runs.monday import FINISHED, NOW, TEXT, fresh, log, make, message_2, was_woken
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
@@ -102,9 +104,64 @@ def test_an_offload_moves_what_is_pending() -> None:
     assert set(moved.values_list("status", "next_attempt_at")) == {("pending", None)}
     assert fresh(run).lanes == sorted([run.account_id, helper.pk]), "one is still in flight"
     assert log(run) == [("offloaded", "2 targets to Ben")]
-    assert poked(run.account_id)
-    assert poked(helper.pk)
+    assert was_woken(run.account_id)
+    assert was_woken(helper.pk)
     assert set(moved.exclude(planned_at=None).values_list("pk", flat=True)) == {target.pk for target in moved}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that has time for no chunk, and chunks of one target."""
+    monkeypatch.setattr(corrections, "CHUNKS_FOR", 0.0)
+    monkeypatch.setattr(transitions, "CHUNK", 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_large_offload_answers_at_once_and_a_task_carries_it_to_its_end() -> None:
+    run, helper = make("paused", targets={"pending": 3}), AccountFactory.create(label="Ben")
+    answer = corrections.offload(run, helper, None, NOW, and_resume=True)
+    assert (answer.ok, answer.text) == (True, "0 of 3 targets moved to Ben so far; the rest follows by itself.")
+    assert OrmQ.objects.count() == 1
+    under_way = Offload.objects.get()
+    assert corrections._move_chunk(under_way, NOW) == ""  # and its process dies
+    assert (fresh(run).status, str(Offload.objects.get())) == ("paused", "1 of 3 targets moved to Ben")
+    assert sorted(fresh(run).lanes) == sorted([run.account_id, helper.pk])
+    assert corrections.carry_on_offloads(NOW, 60)
+    assert (fresh(run).status, fresh(run).lanes, Offload.objects.count()) == ("queued", [helper.pk], 0)
+    assert run.targets.filter(account=helper).count() == 3
+    assert log(run)[0] == ("offloaded", "3 targets to Ben")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("after", ["cancel", "pause the other account", "offload elsewhere"])
+def test_an_offload_under_way_ends_when_it_is_overtaken(after: str) -> None:
+    run, helper, other = make("paused", targets={"pending": 3}), AccountFactory.create(), AccountFactory.create()
+    corrections.offload(run, helper, None, NOW, and_resume=True)
+    first = Offload.objects.select_related("run", "account").get()
+    corrections._move_chunk(first, NOW)
+    if after == "cancel":
+        controls.cancel(fresh(run), None, NOW)
+    elif after == "offload elsewhere":
+        corrections.offload(fresh(run), other, None, NOW + HOUR)
+    else:
+        controls.pause_account(helper, None, NOW)
+    assert not corrections.carry_on(first, NOW, 60).ok
+    assert run.targets.filter(account=helper).count() == 1
+    corrections.carry_on_offloads(NOW, 60)
+    assert not Offload.objects.exists()
+    assert fresh(run).status == ("canceled" if after == "cancel" else "paused")
+    assert run.targets.filter(account=other).count() == (3 if after == "offload elsewhere" else 0)
+
+
+def test_a_large_cancel_answers_at_once_and_sends_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transitions, "CHUNK", 1)
+    monkeypatch.setattr(controls, "_skip_canceled", partial(controls._skip_canceled, seconds=0.0))
+    run = make(targets={"pending": 3})
+    answer = controls.cancel(run, None, NOW)
+    assert (answer.ok, answer.text) == (True, "Canceled: 0 were delivered, 3 will not be.")
+    assert (fresh(run).status, fresh(run).pending, OrmQ.objects.count()) == ("canceled", 3, 1)
+    monkeypatch.undo()
+    assert (controls.sweep_canceled(NOW), fresh(run).pending, fresh(run).skipped) == (1, 0, 3)
 
 
 @pytest.mark.parametrize(

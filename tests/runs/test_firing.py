@@ -11,11 +11,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fanout.models import Activity, Event, LaneState, Run
+from fanout.models import Activity, Event, LaneState, Notification, Run
 from fanout.ops import audit
 from fanout.plans.forecast import forecast_reminder
-from fanout.runs import firing
-from reminders.models import Reminder, ReminderTarget
+from fanout.runs import firing, freezing
+from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.factories import (
     AccountFactory,
@@ -34,7 +34,7 @@ def scheduled(stage: Stage, cron: str = "") -> Reminder:
         reminder.schedule, reminder.cron = "cron", cron
     else:
         reminder.fire_at = MONDAY + timedelta(minutes=5)
-    reminder.plan_next(after=MONDAY)
+    reminder.next_fire_at = reminder.firing_after(MONDAY)
     reminder.save()
     return reminder
 
@@ -112,7 +112,7 @@ def test_two_firings_within_the_next_minute_are_both_made(stage: Stage) -> None:
     assert [run.status for run in runs] == ["queued", "queued"]
 
 
-# --- behind what the account owes, through its senders -----------------------------------------------------
+# --- behind the account's queue, through its senders -----------------------------------------------------
 
 
 def planned_days(run: Run) -> Counter[int]:
@@ -189,10 +189,12 @@ def test_what_is_asked_before_it_is_fired_by_hand(fields: dict[str, object] | No
     assert bool(sentence) is ("they would get it again" in asked)
 
 
-def test_firing_outside_the_window_is_refused(stage: Stage) -> None:
+def test_after_the_window_the_question_is_about_its_next_opening(stage: Stage) -> None:
     reminder = stage.reminder(stage.account(), groups=3)
     late, early = stage.now.replace(hour=19), stage.now.replace(hour=5)
-    assert "closed at 18:00 (UTC): nothing would be sent." in firing.question(reminder, "3 recipients", None, late)
+    assert "to 3 recipients when its window opens, " in firing.question(reminder, "3 recipients", None, late)
+    assert firing.when_closed(reminder, late) == early.replace(hour=6) + timedelta(days=1)
+    assert firing.when_closed(reminder, early) is None
     assert "It starts when its window opens at 06:00." in firing.question(reminder, "3 recipients", None, early)
 
 
@@ -228,8 +230,8 @@ def test_one_that_breaks_leaves_the_others_of_its_chunk_alone(stage: Stage, monk
     assert broken.next_fire_at == MONDAY + timedelta(minutes=5)
 
 
-def test_lanes_are_poked_together_when_all_else_is_written(stage: Stage) -> None:
-    """Drivers wait for the row of a lane that was poked until the firing commits."""
+def test_lanes_are_woken_together_when_all_else_is_written(stage: Stage) -> None:
+    """Drivers wait for the row of a lane that was woken until the firing commits."""
     for _ in range(3):
         scheduled(stage)
     with CaptureQueriesContext(connection) as queries:
@@ -237,8 +239,8 @@ def test_lanes_are_poked_together_when_all_else_is_written(stage: Stage) -> None
     *_, last, _commit = [query["sql"] for query in queries]
     assert "INSERT INTO fanout_lanestate" in last
     assert sum("fanout_lanestate (" in query["sql"] for query in queries) == 1
-    pokes = dict(LaneState.objects.values_list("account_id", "due_at"))
-    assert pokes == {run.account_id: run.scheduled_for for run in runs}
+    due = dict(LaneState.objects.values_list("account_id", "due_at"))
+    assert due == {run.account_id: run.scheduled_for for run in runs}
 
 
 def test_an_account_with_two_firings_is_due_for_the_first(stage: Stage) -> None:
@@ -380,6 +382,21 @@ def test_a_window_that_is_over_fails_at_once(ends: int, status: str) -> None:
     assert LaneState.objects.exists() is (status == "queued")
 
 
+@pytest.mark.parametrize("large", [1_000, 0], ids=["at-once", "in-chunks"])
+def test_a_firing_that_may_reach_no_one_is_skipped_and_alarms_no_one(large: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(firing, "LARGE", large)
+    reminder = due(follow_up=True, targets=2)
+    Recipient.objects.update(cooldown_until=NOW + timedelta(hours=12))
+    run = firing.make_run(reminder, NOW, NOW)
+    assert run is not None
+    freezing.prepare(run.pk, NOW)
+    run.refresh_from_db()
+    assert (run.status, run.skipped, run.pending) == ("skipped", 2, 0)
+    assert run.error_summary == "No one was written to: 2 still in the cooldown."
+    assert not Notification.objects.exists()
+    assert list(run.events.values_list("verb", flat=True)) == ["fired", "skipped at once", "skipped"]
+
+
 def test_a_large_run_is_only_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(firing, "LARGE", 1)
     for targets, status in ((1, "queued"), (2, "preparing")):
@@ -419,13 +436,13 @@ def test_the_newest_run_is_the_last_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("hour", "says"),
-    [(5, "It starts when"), (6, ""), (17, ""), (18, "closed at 18:00")],
+    [(5, "It starts when"), (6, ""), (17, ""), (18, "when its window opens, ")],
     ids=["early", "open", "still open", "closed"],
 )
 def test_what_the_window_says_today(hour: int, says: str) -> None:
     reminder = due(delivery_window_start_hour=6, delivery_window_end_hour=18)
-    said = firing._window_today(reminder, NOW.replace(hour=hour))
-    assert (says in said, bool(said)) == (True, bool(says))
+    said = firing.question(reminder, "3 people", None, NOW.replace(hour=hour))
+    assert (says in said, "window" in said) == (True, bool(says))
 
 
 @pytest.mark.parametrize(("hours", "moments"), [(0, 1), (50, 51), (500, firing.MISSED_AT_MOST + 2)])

@@ -36,7 +36,7 @@ django.setup()
 from fanout.runs import firing
 now = datetime.fromisoformat(sys.argv[1])
 firing.fire_due(now)
-firing.fire_suspects(now)
+firing.fire_after_failures(now)
 """
 MINUTE = timedelta(minutes=1)
 
@@ -110,7 +110,7 @@ def test_a_reminder_that_ends_its_worker_is_set_aside_and_the_others_go_out(
 
         # After the third time it is left alone.
         stage.now += MINUTE
-        assert firing.fire_due(stage.now) == firing.fire_suspects(stage.now) == []
+        assert firing.fire_due(stage.now) == firing.fire_after_failures(stage.now) == []
         fresh_of(bad)
         assert (bad.enabled, bad.set_aside, bad.firing_attempts) == (False, True, 0)
 
@@ -124,7 +124,7 @@ def test_a_reminder_that_ends_its_worker_is_set_aside_and_the_others_go_out(
     assert "switch it on again" in told.body
     assert "Nothing was sent" in told.body
     stage.now += MINUTE
-    assert firing.fire_due(stage.now) == firing.fire_suspects(stage.now) == []
+    assert firing.fire_due(stage.now) == firing.fire_after_failures(stage.now) == []
     assert Notification.objects.filter(reminder=bad).count() == 1
 
 
@@ -141,15 +141,15 @@ def test_a_reminder_that_another_worker_fires_does_not_hold_up_others(
 ) -> None:
     """Another worker may never end, or the reminder is being saved at this moment."""
     locked, free = due(stage, "locked", 0), due(stage, "free", 1)
-    suspects = due(stage, "suspect", 2), due(stage, "locked suspect", 3)
-    Reminder.objects.filter(pk__in=[one.pk for one in suspects]).update(firing_attempts=3)
+    failed_before = due(stage, "failed before", 2), due(stage, "locked failed before", 3)
+    Reminder.objects.filter(pk__in=[one.pk for one in failed_before]).update(firing_attempts=3)
     with psycopg.connect(conninfo(connection.settings_dict)) as session:
         session.execute(
-            "SELECT 1 FROM reminders_reminder WHERE id = ANY(%s) FOR NO KEY UPDATE", [[locked.pk, suspects[1].pk]]
+            "SELECT 1 FROM reminders_reminder WHERE id = ANY(%s) FOR NO KEY UPDATE", [[locked.pk, failed_before[1].pk]]
         )
         assert titles(firing.fire_due(MONDAY)) == ["free"]
-        assert firing.fire_suspects(MONDAY) == []
-    assert set(Reminder.objects.filter(enabled=True)) == {locked, free, suspects[1]}, (
+        assert firing.fire_after_failures(MONDAY) == []
+    assert set(Reminder.objects.filter(enabled=True)) == {locked, free, failed_before[1]}, (
         "what is being fired has not ended"
     )
     assert titles(firing.fire_due(MONDAY)) == ["locked"]
@@ -160,7 +160,7 @@ def test_a_worker_that_was_killed_by_chance_costs_a_reminder_nothing(stage: Stag
     reminder = due(stage, "unlucky", 0)
     Reminder.objects.filter(pk=reminder.pk).update(firing_attempts=2)
     assert firing.fire_due(MONDAY) == []
-    assert titles(firing.fire_suspects(MONDAY)) == ["unlucky"]
+    assert titles(firing.fire_after_failures(MONDAY)) == ["unlucky"]
     fresh_of(reminder)
     assert (reminder.firing_attempts, reminder.enabled, reminder.next_fire_at) == (0, True, None)
 
@@ -168,13 +168,13 @@ def test_a_worker_that_was_killed_by_chance_costs_a_reminder_nothing(stage: Stag
 def test_a_reminder_that_was_set_aside_has_all_its_attempts_again_when_it_is_switched_on(stage: Stage) -> None:
     reminder = due(stage, "bad", 0)
     Reminder.objects.filter(pk=reminder.pk).update(firing_attempts=3)
-    firing.fire_suspects(MONDAY)
+    firing.fire_after_failures(MONDAY)
     fresh_of(reminder)
     assert reminder.set_aside
     copy = readiness.duplicate(reminder, reminder.owner)
     assert (copy.set_aside, copy.firing_attempts) == (False, 0)
     Reminder.objects.filter(pk=reminder.pk).update(enabled=True)  # in a shell
-    assert titles(firing.fire_due(MONDAY) + firing.fire_suspects(MONDAY)) == ["bad"]
+    assert titles(firing.fire_due(MONDAY) + firing.fire_after_failures(MONDAY)) == ["bad"]
     fresh_of(reminder)
     assert (reminder.firing_problem, reminder.enabled) == ("", True)
 
@@ -194,10 +194,10 @@ def test_a_reminder_that_cannot_be_fired_holds_up_no_other(stage: Stage) -> None
 
     # Tried again every minute, behind the others, and told once. It is never set aside: the error may be ours.
     for minute in range(5):
-        assert firing.fire_due(MONDAY + minute * MINUTE) == firing.fire_suspects(MONDAY + minute * MINUTE) == []
+        assert firing.fire_due(MONDAY + minute * MINUTE) == firing.fire_after_failures(MONDAY + minute * MINUTE) == []
     assert Notification.objects.count() == 1
     Reminder.objects.filter(pk=broken.pk).update(timezone="UTC")
-    assert titles(firing.fire_suspects(MONDAY + 6 * MINUTE)) == ["broken"]
+    assert titles(firing.fire_after_failures(MONDAY + 6 * MINUTE)) == ["broken"]
     fresh_of(broken)
     assert (broken.firing_problem, first.enabled, last.enabled) == ("", True, True)
     stage.now += 6 * MINUTE

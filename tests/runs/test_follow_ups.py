@@ -68,7 +68,9 @@ def claimed(targets: list[RunTarget], at: datetime) -> set[int]:
         accounts = [target.account_id for target in targets]
         sent = dict(RunTarget.objects.filter(pk__in=ids).values_list("pk", "parts_sent"))
         next_parts = [sent[pk] for pk in ids]
-        cursor.execute(commit.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), next_parts, LIMITS.attempts])
+        cursor.execute(
+            commit.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), next_parts, [0] * len(ids), LIMITS.attempts]
+        )
         return {row[0] for row in cursor.fetchall()}
 
 
@@ -260,7 +262,7 @@ def test_who_may_not_get_it_is_skipped_when_the_run_is_made() -> None:
     assert errors(run) == ["", "cooldown_active_12h", "opted_out", "max_attempts_reached_3", "converted"]
     assert (run.total, run.pending, run.skipped) == (5, 1, 4)
     line = run.events.get(verb="skipped at once").detail
-    assert line == "1 converted, 1 cooldown_active_12h, 1 max_attempts_reached_3, 1 opted_out"
+    assert line == "1 converted, 1 no reply to several follow-ups, 1 opted out, 1 still in the cooldown"
     refused = dict(Tally.objects.filter(what="refused").values_list("why", "n"))
     assert refused == {"converted": 1, "cooldown_active": 1, "max_attempts_reached": 1, "opted_out": 1}
 

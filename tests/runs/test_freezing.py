@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from fanout.plans.projection import AccountSnapshot
 from fanout.plans.queue import uncopied
 from fanout.rules.pace import PaceSettings
 from fanout.runs import freezing
-from fanout.runs.freezing import admitted, freeze, note_refused, reasons_in_words
+from fanout.runs.freezing import admitted, freeze, note_refused
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.factories import (
@@ -144,7 +143,7 @@ def test_what_was_refused_is_told_and_tallied() -> None:
     run = RunFactory.create(follow_up=True)
     planned = [(n, Planned(None, None, why)) for n, why in enumerate(["queue_full_5", "queue_full_7", "opted_out", ""])]
     note_refused(run, planned, NOW)
-    assert Event.objects.get().detail == "1 opted_out, 1 queue_full_5, 1 queue_full_7"
+    assert Event.objects.get().detail == "2 the queue of follow-ups is full, 1 opted out"
     assert set(Tally.objects.values_list("what", "why", "n")) == {
         ("refused", "queue_full", 2),
         ("refused", "opted_out", 1),
@@ -152,11 +151,6 @@ def test_what_was_refused_is_told_and_tallied() -> None:
     }
     note_refused(run, planned[3:], NOW)
     assert Event.objects.count() == 1
-
-
-@pytest.mark.django_db
-def test_reasons_in_words() -> None:
-    assert reasons_in_words(Counter({"b": 1, "a": 1, "c": 3})) == "3 c, 1 a, 1 b"
 
 
 @pytest.mark.django_db

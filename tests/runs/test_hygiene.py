@@ -55,7 +55,7 @@ def test_who_may_no_longer_get_it_is_skipped(monkeypatch: pytest.MonkeyPatch, ca
     assert errors(run) == ["suppressed: complaint", "opted_out", "cooldown_active_5h", "converted", ""]
     run.refresh_from_db()
     assert (run.pending, run.skipped) == (1, 4)
-    reasons = "1 converted, 1 cooldown_active_5h, 1 opted_out, 1 suppressed: complaint"
+    reasons = "1 converted, 1 opted out, 1 still in the cooldown, 1 suppressed: complaint"
     assert caplog.messages == [f"5 queued follow-ups looked at, 4 skipped ({reasons}), 0 cooldowns over"]
     assert Event.objects.get(account=run.account).detail == f"4 skipped: {reasons}"
     assert dict(Tally.objects.filter(what="removed").values_list("why", "n"))["cooldown_active"] == 1
@@ -173,4 +173,4 @@ def test_a_round_in_words() -> None:
     this = hygiene.Round()
     assert str(this) == "0 queued follow-ups looked at, 0 skipped, 0 cooldowns over"
     this = hygiene.Round(9, 2, 3, Counter({(1, "opted_out"): 2, (2, "opted_out"): 1}))
-    assert str(this) == "9 queued follow-ups looked at, 3 skipped (3 opted_out), 2 cooldowns over, 3 begun"
+    assert str(this) == "9 queued follow-ups looked at, 3 skipped (3 opted out), 2 cooldowns over, 3 begun"

@@ -209,9 +209,10 @@ def test_a_run_that_was_canceled_meanwhile_does_not_come_back_to_life(
     carry_out(transitions.rejudge(run.pk, stage.now))
     really = controls.reopen_targets
 
-    def reopen_and_cancel(*arguments: Any) -> None:
-        really(*arguments)
+    def reopen_and_cancel(*arguments: Any) -> bool:
+        was_finished = really(*arguments)
         carry_out(transitions.cancel(run.pk, None, stage.now))
+        return was_finished
 
     monkeypatch.setattr(controls, "reopen_targets", reopen_and_cancel)
     answer = controls.retry_failed(fresh(run), stage.user, stage.now)

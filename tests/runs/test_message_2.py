@@ -28,11 +28,11 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 def texts(stage: Stage) -> list[tuple[str, str, datetime, str]]:
     """Return what the provider got: recipient, text, time and account."""
     targets = RunTarget.objects.select_related("run").in_bulk()
-    heard = []
+    received = []
     for one in stage.book.deliveries():
         parts = targets[int(one.message_id.split("-")[1])].run.parts
-        heard.append((one.to, parts[one.part]["text"], datetime.fromtimestamp(one.t, UTC), one.account))
-    return heard
+        received.append((one.to, parts[one.part]["text"], datetime.fromtimestamp(one.t, UTC), one.account))
+    return received
 
 
 def said(stage: Stage) -> list[str]:

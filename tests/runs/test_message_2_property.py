@@ -50,16 +50,16 @@ PEOPLE = st.lists(st.lists(SAID, max_size=3, unique_by=lambda one: one.after + o
 
 
 def expected(said: list[Said], settled_at: datetime, window: Window) -> bool:
-    """By the rule itself, event by event in the order in which we hear of them."""
+    """By the rule itself, event by event in the order in which we get them."""
     waiting_until: datetime | None = None
     for one in sorted(said, key=lambda one: one.after + one.reported):
-        heard_at = settled_at + (one.after + one.reported) * MINUTE
-        if waiting_until is not None and waiting_until < heard_at:
+        reported_at = settled_at + (one.after + one.reported) * MINUTE
+        if waiting_until is not None and waiting_until < reported_at:
             return True
         if one.text == "STOP":
             return False
         replied_at = settled_at + one.after * MINUTE
-        opens = window.next_opening(heard_at)
+        opens = window.next_opening(reported_at)
         if waiting_until is None and 0 < one.after <= 1440:
             if opens >= replied_at + DAY:
                 return False  # the one chance was too late

@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from accounts.access import VIEWERS, NotYours
 from accounts.channels.base import Kind
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from fanout.inbound import bounces, worker
-from fanout.inbound.events import store
+from fanout.inbound.event_store import store
 from fanout.inbound.mails import Bounce
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget, TrailEntry
 from fanout.rules.message_ids import Named, message_id

@@ -205,7 +205,7 @@ def test_an_offload_names_the_runs_that_would_wait(queue: tuple[Run, Run]) -> No
     assert would_wait(forecast_offload([moved], AccountFactory.create(), NOW), None) == ""
 
 
-# --- beyond what is walked ---------------------------------------------------------------------------------
+# --- beyond what is projected ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -224,14 +224,14 @@ def test_a_large_run_ends_on_the_same_day_whether_it_is_walked_or_counted_in_blo
         window_closes_at=NOW + timedelta(hours=9),
         targets={"pending": 2_000},
     )
-    walked = forecast_run(run, NOW)
+    projected = forecast_run(run, NOW)
     monkeypatch.setattr("fanout.plans.outlook.MOST_PROJECTED", 200)
     counted = forecast_run(run, NOW)
-    assert walked.ends_at is not None
+    assert projected.ends_at is not None
     assert counted.ends_at is not None
-    assert abs(walked.ends_at - counted.ends_at) < timedelta(minutes=15)
-    assert [day.date for day in walked.days] == [day.date for day in counted.days]
-    assert [day.targets for day in counted.days] == [pytest.approx(day.targets, abs=5) for day in walked.days]
+    assert abs(projected.ends_at - counted.ends_at) < timedelta(minutes=15)
+    assert [day.date for day in projected.days] == [day.date for day in counted.days]
+    assert [day.targets for day in counted.days] == [pytest.approx(day.targets, abs=5) for day in projected.days]
     assert sum(day.targets for day in counted.days) == 2_000
 
 

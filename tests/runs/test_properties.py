@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Run
 from fanout.plans.forecast import Reader, draft_lanes, forecast_draft
 from fanout.rules.outcomes import MAX_RETRIES, consequence
@@ -37,7 +37,7 @@ ON_THE_ENGINE = settings(
 
 # What each gateway asks for besides its pace: settings, and credentials.
 GATEWAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "wassenger": ({"device": "60f0"}, {"token": "secret"}),
+    "wassenger": ({"device": "60f03a0c1d2e4b6a7890abcd"}, {"token": "secret"}),
     "waha": ({"url": "https://waha.example.com"}, {"api_key": "secret"}),
     "evolution": ({"url": "https://evolution.example.com", "instance": "line"}, {"api_key": "secret"}),
 }
@@ -116,12 +116,12 @@ def test_property_4_resume_after_interruption(stage: Stage, seconds: int, parts:
 @pytest.mark.slow
 @given(st.integers(1, 3), st.lists(st.integers(0, 8), max_size=6))
 @ON_THE_ENGINE
-def test_property_6_idempotency(stage: Stage, drivers: int, pokes: list[int]) -> None:
+def test_property_6_idempotency(stage: Stage, drivers: int, moments: list[int]) -> None:
     """However often a run is fired for its moment and its lane is woken, by however many drivers: once each."""
     run = start(stage, groups=8)
     for _ in range(3):
         assert firing.make_run(run.reminder, run.scheduled_for, stage.now) is None
-    wakings: list[Any] = [(stage.now + n * SECOND, lambda now: wake_lanes(run.lanes, now)) for n in pokes]
+    wakings: list[Any] = [(stage.now + n * SECOND, lambda now: wake_lanes(run.lanes, now)) for n in moments]
     stage.play(happenings=wakings, drivers=drivers)
     run.refresh_from_db()
     assert run.sent == 8

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, transaction
 
 from fanout.database import execute
-from fanout.lanes.wake import wake_after_clock_change
+from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Event, LaneState, Run
 from fanout.runs import controls
 from reminders.models import Reminder

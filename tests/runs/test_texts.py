@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fanout.runs import texts
-from tests.factories import AccountFactory, RunFactory
 
 case = pytest.param
 
@@ -18,7 +17,7 @@ def facts(**fields: Any) -> dict[str, Any]:
     window = {"window_closes_at": datetime(2026, 1, 5, 18, tzinfo=UTC), "timezone": "UTC"}
     return (
         {
-            "channel": "smtp",
+            "kinds": [],
             "status": "partial",
             "title": "Market",
             "sent": 1,
@@ -33,17 +32,18 @@ def facts(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("channel", "total", "counted"),
+    ("kinds", "total", "counted"),
     [
-        case("smtp", 3, "3 recipients", id="mail"),
-        case("gmail", 1, "1 recipient", id="one-mail"),
-        case("sandbox", 3, "3 groups", id="messages"),
-        case("sandbox", 1, "1 group", id="one-message"),
-        case("pigeon", 3, "3 groups", id="a-channel-that-is-gone"),
+        case(["mailbox"], 3, "3 mailboxes", id="mail"),
+        case(["mailbox"], 1, "1 mailbox", id="one-mail"),
+        case(["group"], 3, "3 groups", id="groups"),
+        case(["person"], 3, "3 people", id="people"),
+        case(["group", "person"], 1, "1 recipient", id="mixed"),
+        case([], 3, "3 recipients", id="not-known"),
     ],
 )
-def test_the_channel_has_the_noun(channel: str, total: int, counted: str) -> None:
-    run = facts(channel=channel, total=total)
+def test_recipients_are_called_what_they_are(kinds: list[str], total: int, counted: str) -> None:
+    run = facts(kinds=kinds, total=total)
 
     assert texts.delivered(run) == f"1 of {counted} delivered, 2 still pending"
     assert texts.finished(run, {}) == f"1 of {counted} delivered."
@@ -51,11 +51,9 @@ def test_the_channel_has_the_noun(channel: str, total: int, counted: str) -> Non
     assert texts.notification(run) == ("Reminder partly delivered", f"Market: 1 of {counted} delivered.")
 
 
-@pytest.mark.django_db
-def test_a_run_brings_its_channel() -> None:
-    run = RunFactory.create(targets={"sent": 2}, account=AccountFactory.create(channel="smtp"))
-
-    assert texts.recipients(run.facts()) == "2 recipients"
+def test_reasons_of_those_left_out() -> None:
+    reasons = {"cooldown_active_12h": 1, "cooldown_active_3h": 2, "opted_out": 1, "a riddle": 5}
+    assert texts.left_out_counts(reasons) == "5 a riddle, 3 still in the cooldown, 1 opted out"
 
 
 @pytest.mark.parametrize(

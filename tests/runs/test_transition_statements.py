@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fanout.database import Steps, carry_out, execute
+from fanout.database import LOCK_RUNS, Steps, carry_out, execute
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
 from fanout.rules.gates import Close, Wait
 from fanout.runs import texts, transitions
@@ -52,7 +52,7 @@ def test_what_is_queued_or_waits_starts(status: str, started_at: datetime | None
     assert Run.objects.get(title="beside").status == status
 
 
-# --- a plan that slips ------------------------------------------------------------------------------------
+# --- a plan that is delayed ------------------------------------------------------------------------------------
 
 
 def test_a_slip_is_noted_from_the_first_pending_target_of_the_account() -> None:
@@ -116,7 +116,7 @@ def test_a_gate_tells_the_owner_and_plans_nothing_without_facts(auto_resume: boo
 )
 def test_which_run_is_described_again(status: str, reason: str, targets: dict[str, int], renewed: bool) -> None:
     run = make(status, pause_reason=reason, targets=targets)
-    carry_out(transitions.describe_again(run.pk))
+    carry_out(transitions.describe_again(run.pk, NOW))
     run.refresh_from_db()
     assert (run.error_summary != "before") is renewed
     assert Run.objects.get(title="beside").error_summary == "before"
@@ -209,7 +209,7 @@ def test_a_bounced_target_gets_its_last_part_again(parts: int, sent: int, after:
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_becomes_of_a_run_whose_target_is_reopened(status: str) -> None:
-    """Its account is a lane of it and is poked, also if it was resumed meanwhile. A canceled run stays as it is."""
+    """Its account is a lane of it and is woken, also if it was resumed meanwhile. A canceled run stays as it is."""
     run = make(status)
     account = AccountFactory.create()
     target = RunTargetFactory.create(run=run, account=account, status="failed")
@@ -252,18 +252,18 @@ def test_who_still_has_something_to_send() -> None:
 
 @pytest.mark.parametrize("status", sorted({*STATUSES} - JUDGED))
 @pytest.mark.parametrize(
-    ("slip", "aside"),
+    ("delay", "aside"),
     [
-        case(None, False, id="no-slip"),
+        case(None, False, id="no-delay"),
         case({"to": None, "from": None, "why": "cap"}, True, id="stepped-aside"),
         case({"to": LATER.isoformat(), "from": None, "why": "cap"}, False, id="waited"),
     ],
 )
-def test_which_lanes_a_run_has_forgotten(status: str, slip: dict[str, Any] | None, aside: bool) -> None:
+def test_which_lanes_a_run_has_forgotten(status: str, delay: dict[str, Any] | None, aside: bool) -> None:
     run = make(status, targets={"pending": 1})
     account = AccountFactory.create()
     RunTargetFactory.create_batch(2, run=run, account=account)
-    Run.objects.filter(pk=run.pk).update(slips={str(account.pk): slip} if slip else {})
+    Run.objects.filter(pk=run.pk).update(slips={str(account.pk): delay} if delay else {})
     forgotten = status in LIVE | {"paused"} and not aside
     assert carry_out(transitions.name_lanes(run.pk, NOW)) == ([account.pk] if forgotten else [])
     assert carry_out(transitions.name_lanes(run.pk, NOW)) == []
@@ -418,7 +418,7 @@ def test_what_is_skipped_of_a_canceled_run(status: str, target: str, skipped: bo
 @pytest.mark.parametrize("skip", [transitions.skip_canceled, transitions.skip_unstarted])
 def test_a_full_chunk_may_not_be_the_last(skip: Any, rows: int, more: bool) -> None:
     steps = skip(7, NOW)
-    assert next(steps) == (transitions.LOCK, {"runs": [7]}), "the run before its targets"
+    assert next(steps) == (LOCK_RUNS, {"runs": [7]}), "the run before its targets"
     steps.send([])
     with pytest.raises(StopIteration) as end:
         steps.send([{"id": n} for n in range(rows)])
@@ -426,22 +426,6 @@ def test_a_full_chunk_may_not_be_the_last(skip: Any, rows: int, more: bool) -> N
 
 
 # --- the words --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("channels", "named"),
-    [
-        case(["smtp"], "smtp", id="one"),
-        case(["smtp", "smtp"], "smtp", id="two-of-one-kind"),
-        case(["smtp", "whatsapp"], "", id="of-two-kinds"),
-    ],
-)
-def test_a_run_of_several_channels_has_no_channel(channels: list[str], named: str) -> None:
-    accounts = [AccountFactory.create(channel=key, address="a@example.com") for key in channels]
-    AccountFactory.create(channel="gmail", address="b@example.com")
-    run = make("success", account=accounts[0], lanes=[account.pk for account in accounts[1:]])
-    (row,) = execute(transitions.FINISHED, {"run": run.pk})
-    assert row["channel"] == named
 
 
 @pytest.mark.parametrize(("status", "written"), [("partial", True), ("success", False)])

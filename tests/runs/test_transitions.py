@@ -254,19 +254,3 @@ def test_a_chunk_is_no_larger_than_its_limit_however_it_is_planned() -> None:
             cursor.execute(statement, {"run": run.pk, "why": "canceled", "now": NOW})
             skipped.append(cursor.rowcount)
     assert skipped == [2, 2, 2, 1, 0]
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(("beside", "noun"), [("smtp", ""), ("sandbox", "sandbox")])
-def test_texts_follow_the_channels_of_the_senders(beside: str, noun: str) -> None:
-    def channel_of(run: Run) -> str:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {transitions.CHANNEL} FROM fanout_run WHERE id = %s", [run.pk])
-            (row,) = cursor.fetchall()
-        return str(row[0])
-
-    first = AccountFactory.create(channel="sandbox")
-    other = AccountFactory.create(channel=beside, address="b@example.com")
-    alone = RunFactory.create(account=first, lanes=[first.pk])
-    both = RunFactory.create(account=first, lanes=[first.pk, other.pk])
-    assert (channel_of(alone), channel_of(both)) == ("sandbox", noun)

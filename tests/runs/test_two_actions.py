@@ -95,7 +95,7 @@ def test_what_was_planned_over_a_cap_is_planned_anew_within_it(stage: Stage, sea
 
 
 def test_far_ahead_each_action_keeps_its_cap() -> None:
-    """Behind more messages than are walked one by one."""
+    """Behind more messages than are projected one by one."""
     account = AccountSnapshot(
         1, PaceSettings(60, 1), BusinessHours("UTC"), cap=2_500, channel="unipile", others={CONNECT: DailyCap(8, 3)}
     )

@@ -12,7 +12,7 @@ from accounts.models import Account
 from fanout.models import Driver, Run
 from fanout.rules.gates import AccountFacts, RunFacts, Wait
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.why import LaneNow, RunNow, Why, explain, reason, recorded_wait, why_account, why_run
+from fanout.runs.why import LaneNow, RunNow, Why, explain, recorded_wait, short_why, why_account, why_run
 from reminders.moments import TimeWords
 from reminders.window import BusinessHours, Window
 from tests.factories import (
@@ -344,7 +344,7 @@ def test_paused_until_it_goes_on_by_itself(account: Account, django_assert_max_n
     run = fired(account, status="paused", pause_reason="window_closed", resume_at=TUESDAY_NINE)
     with django_assert_max_num_queries(5):
         assert str(why_run(run, NOW)) == "paused: delivery window closed; next send Tue 09:00 (America/New_York)"
-    assert why_account(account, NOW) == Why("paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
+    assert why_account(account, NOW) == Why("its run is paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
 
 
 def test_one_that_goes_on_before_its_account_may_send_says_when_that_is(account: Account) -> None:
@@ -352,7 +352,18 @@ def test_one_that_goes_on_before_its_account_may_send_says_when_that_is(account:
     run = fired(account, status="paused", pause_reason="window_closed", resume_at=at("2026-01-06T11:00"))
     Account.objects.filter(pk=account.pk).update(hours_start=9, hours_end=17)
     assert str(why_run(run, NOW)) == "paused: delivery window closed; next send Tue 09:00 (America/New_York)"
-    assert why_account(account, NOW) == Why("paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
+    assert why_account(account, NOW) == Why("its run is paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
+
+
+def test_an_account_at_its_cap_names_the_cap(account: Account) -> None:
+    DailyLimitFactory.create(account=account, limit=1)
+    ActivityFactory.create(account=account, at=NOW)
+    assert str(why_account(account, NOW)) == "Daily cap reached (1/1); nothing to send"
+    runs = [fired(account, status="paused", pause_reason="account_capacity", resume_at=NOW) for _ in range(2)]
+    assert str(why_account(account, NOW)) == (
+        "Daily cap reached (1/1); its 2 runs are paused; next send Tue 09:00 (America/New_York)"
+    )
+    assert str(why_run(runs[0], NOW)) == ("paused: Daily cap reached (1/1); next send Tue 09:00 (America/New_York)")
 
 
 def test_paused_for_its_operator(account: Account) -> None:
@@ -429,4 +440,4 @@ def test_what_the_lane_recorded_counts_while_the_run_waits(
     [("cap", "behind another", "cap"), ("", "behind another", "behind another"), ("cap", "", "cap"), ("", "", "")],
 )
 def test_lists_show_first_what_the_lane_recorded(recorded: str, behind: str, text: str) -> None:
-    assert reason(Run(waiting_why=recorded), behind) == text
+    assert short_why(Run(waiting_why=recorded), behind) == text

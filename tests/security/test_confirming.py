@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import time_machine
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -32,7 +32,6 @@ def stale(user: User) -> Client:
     return client
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize(
     "page",
     [
@@ -46,12 +45,19 @@ def stale(user: User) -> Client:
         "second_factor",
     ],
 )
-def test_pages_of_users_and_keys_ask(page, method, boss):
+def test_pages_of_users_and_keys_ask(page, boss):
     args = [boss.pk] if page in ("auth_user_change", "auth_user_delete", "auth_user_password_change") else []
     path = reverse(f"admin:{page}", args=args)
-    answer = getattr(stale(boss), method)(path)
+    answer = stale(boss).get(path)
     assert answer.status_code == 302
     assert answer["Location"] == f"/admin/confirm/?next={path.replace('/', '%2F')}"
+    asked = stale(boss).post(path, {"post": "yes", "first_name": "Kept", "password1": "Gone", "step": "begin"})
+    assert asked.status_code == 200
+    assert "<h1>Confirm that it is you</h1>" in asked.content.decode()
+    assert "Kept" in asked.content.decode()
+    assert "Gone" not in asked.content.decode()
+    assert User.objects.get() == boss
+    assert second_factor.begun(boss) is None
     assert login(boss).get(path).status_code == 200
 
 
@@ -116,10 +122,36 @@ def test_new_credentials_ask(operator):
     account = AccountFactory.create(owner=operator, config={"account": "a"})
     path, data = reverse("admin:accounts_account_change", args=[account.pk]), account_form(account)
     client = stale(operator)
-    assert b"Confirm that it is you</a> to change it" in client.get(path).content
-    refused = client.post(path, data | {"secret_key": "abc"})
-    assert b"then enter it again" in refused.content
-    assert not Account.objects.get(pk=account.pk).credentials
+    assert b"Confirm that it is you: your password" in client.get(path).content
+    for proof, says in (("", "Enter your password: a change of secrets needs it."), ("wrong", "That is not right.")):
+        refused = client.post(path, data | {"secret_key": "abc", "proof": proof})
+        assert says in refused.content.decode()
+        assert "Enter it again: a secret is not sent back to the page." in refused.content.decode()
+        assert not Account.objects.get(pk=account.pk).credentials
+    assert TrailEntry.objects.filter(verb="confirmation failed", actor_id=operator.pk).count() == 1
     saved = client.post(path, data | {"label": "Renamed"})
     assert saved.status_code == 302, saved.context["errors"]
     assert Account.objects.get(pk=account.pk).label == "Renamed"
+
+
+def test_new_credentials_and_the_password_are_sent_together(person):
+    account = AccountFactory.create(owner=person, config={"account": "a"})
+    path, client = reverse("admin:accounts_account_change", args=[account.pk]), stale(person)
+    saved = client.post(path, account_form(account, label="Renamed", secret_key="abc", proof=PASSWORD))
+    assert saved.status_code == 302, saved.context["errors"]
+    account.refresh_from_db()
+    assert (account.label, account.credentials) == ("Renamed", {"key": "abc"})
+    # It counts for the next minutes, as everywhere.
+    assert client.post(path, account_form(account, secret_key="abcd")).status_code == 302
+
+
+def test_what_was_typed_survives_the_question(boss):
+    boss.set_password(PASSWORD)
+    boss.save()
+    client, path = stale(boss), reverse("admin:auth_group_add")
+    asked = client.post(path, {"name": "Choirs"})
+    again = dict(asked.context["kept"])
+    assert "That is not right." in client.post(path, again | {"proof": "wrong"}).content.decode()
+    assert not Group.objects.filter(name="Choirs").exists()
+    assert client.post(path, again | {"proof": PASSWORD}).status_code == 302
+    assert Group.objects.filter(name="Choirs").exists()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import getpass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import InternalError, ProgrammingError, transaction
 from django.test import Client
@@ -21,7 +24,7 @@ from fanout.models.trail import note
 from fanout.runs import controls
 from reminders.models import Recipient
 from tests.admin.conftest import login
-from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory
 from tests.security.conftest import PASSWORD
 from tests.security.test_confirming import account_form
 
@@ -117,12 +120,51 @@ def test_a_recipients_address_is_not_in_it(operator):
 
 def test_users(boss):
     client = login(boss)
-    client.post(
-        reverse("admin:auth_user_add"),
-        {"username": "eve", "usable_password": "true", "password1": PASSWORD, "password2": PASSWORD},
+    client.post(reverse("admin:auth_user_add"), {"username": "eve", "role": "operator"})
+    eve = User.objects.get(username="eve")
+    asked = client.post(reverse("admin:auth_user_invitation", args=[eve.pk]))
+    visitor, link = Client(), urlsplit(asked.context["link"]).path
+    form = visitor.get(link, follow=True).request["PATH_INFO"]
+    visitor.post(form, {"new_password1": PASSWORD, "new_password2": PASSWORD})
+    changed = {"username": "eve", "is_active": "on", "role": "viewer"}
+    client.post(reverse("admin:auth_user_change", args=[eve.pk]), changed)
+    assert sorted(entries(kind="user")) == [
+        ("boss", "added", "eve", ""),
+        ("boss", "changed", "eve", "role"),
+        ("boss", "changed the role", "eve", "no role → operator"),
+        ("boss", "changed the role", "eve", "operator → viewer"),
+        ("boss", "invited", "eve", "by a copied link"),
+        ("eve", "set a password by invitation", "eve", ""),
+    ]
+    text = str(list(TrailEntry.objects.values()))
+    assert PASSWORD not in text
+    assert link.split("/")[-2] not in text
+
+
+def test_runs_by_a_person_the_shell_and_crier(operator):
+    reminder = ReminderFactory.create(owner=operator, account__owner=operator, targets=2)
+    run = controls.fire(reminder, operator, timezone.now()).run
+    assert run is not None
+    controls.pause(run, operator, timezone.now())
+    call_command("resume", str(run.pk))
+    call_command("cancel", str(run.pk))
+    assert controls.resume_due(timezone.now()) == 0
+    shell = f"shell ({getpass.getuser()})"
+    what = f"run {run.pk}"
+    assert entries(kind="run") == [
+        ("mei", "fired", what, f"reminder {reminder.pk}"),
+        ("mei", "paused", what, ""),
+        (shell, "resumed", what, "2 pending"),
+        (shell, "canceled", what, ""),
+    ]
+    assert run.events.get(verb="resumed").detail == f"2 pending, by {shell}"
+    # What Crier does by itself is in the timeline only, and is not taken for the shell's.
+    again = RunFactory.create(
+        status="paused", pause_reason="operator", targets={"pending": 1}, resume_at=timezone.now()
     )
-    assert entries(kind="user") == [("boss", "added", "eve", "")]
-    assert PASSWORD not in str(list(TrailEntry.objects.values()))
+    assert controls.resume_due(timezone.now()) == 1
+    assert again.events.get(verb="resumed").detail == "1 pending"
+    assert not entries(subject=f"run {again.pk}")
 
 
 def test_logins_failures_and_lockouts(person, client: Client):

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from accounts.access import OPERATORS, VIEWERS
 from accounts.models import Account
-from fanout.models import TrailEntry
+from fanout.models import LostClaim, TrailEntry
 from fanout.models.trail import note
 from reminders import suppressions
 from reminders.models import OptOutPhrase, Reminder, ReminderTarget
@@ -92,6 +92,19 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
         "admin/fanout/run/": run,
         "admin/fanout/trailentry/": TrailEntry.objects.latest("pk"),
         "admin/fanout/inboundevent/": InboundEventFactory.create(account=account, words={"text": "yes"}),
+        "admin/fanout/lostclaim/": LostClaim.objects.create(
+            account=account,
+            target_id=1,
+            run_id=1,
+            reminder_id=1,
+            scheduled_for=timezone.now(),
+            address="+4915112345678",
+            part=0,
+            claimed_at=timezone.now(),
+            host="a",
+            target_found=False,
+            noticed_at=timezone.now(),
+        ),
         "admin/fanout/notification/": (news := NotificationFactory.create(user=owner)),
         "admin/bell/": news,
         "admin/accounts/account/": account,
@@ -114,15 +127,15 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
 
 def pages() -> dict[str, str]:
     """Every route of the site by its name; one without a name by itself."""
-    return dict(_walk(get_resolver().url_patterns, "", ""))
+    return dict(_routes(get_resolver().url_patterns, "", ""))
 
 
-def _walk(patterns: Any, namespace: str, route: str) -> Iterator[tuple[str, str]]:
+def _routes(patterns: Any, namespace: str, route: str) -> Iterator[tuple[str, str]]:
     for pattern in patterns:
         here = f"{route}{pattern.pattern}"
         if isinstance(pattern, URLResolver):
             inside = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
-            yield from _walk(pattern.url_patterns, inside, here)
+            yield from _routes(pattern.url_patterns, inside, here)
         else:
             yield (f"{namespace}{pattern.name}" if pattern.name else f"/{here}"), here
 

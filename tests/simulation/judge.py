@@ -28,15 +28,35 @@ SELECT t.status, t.parts_sent, t.claimed_at, t.address, t.run_id, r.window_close
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id WHERE t.id = %(target)s
 """
 
+# The row of a run and the changes that were appended since (migration 0016).
 BOOKS = """
-SELECT r.id, r.account_id, r.status, r.pending AS n_pending, r.sending AS n_sending,
-       (r.total, r.pending, r.sending, r.sent, r.failed, r.skipped, r.unconfirmed)
-     = (count(t.id), count(t.id) FILTER (WHERE t.status = 'pending'), count(t.id) FILTER (WHERE t.status = 'sending'),
-        count(t.id) FILTER (WHERE t.status = 'sent'), count(t.id) FILTER (WHERE t.status = 'failed'),
-        count(t.id) FILTER (WHERE t.status = 'skipped'),
-        count(t.id) FILTER (WHERE t.status = 'unconfirmed')) AS balanced
-  FROM fanout_run r JOIN fanout_runtarget t ON t.run_id = r.id WHERE r.account_id = ANY(%(accounts)s) GROUP BY r.id
+SELECT r.id, r.account_id, r.status, r.pending + c.pending AS n_pending, r.sending + c.sending AS n_sending,
+       (r.total, r.pending + c.pending, r.sending + c.sending, r.sent + c.sent, r.failed + c.failed,
+        r.skipped + c.skipped, r.unconfirmed + c.unconfirmed)
+     = (t.total, t.pending, t.sending, t.sent, t.failed, t.skipped, t.unconfirmed) AS balanced
+  FROM fanout_run r
+  CROSS JOIN LATERAL (
+    SELECT coalesce(sum(pending), 0) AS pending, coalesce(sum(sending), 0) AS sending, coalesce(sum(sent), 0) AS sent,
+           coalesce(sum(failed), 0) AS failed, coalesce(sum(skipped), 0) AS skipped,
+           coalesce(sum(unconfirmed), 0) AS unconfirmed
+      FROM fanout_runchange WHERE run_id = r.id AND id > r.counted_to) AS c
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS total, count(*) FILTER (WHERE status = 'pending') AS pending,
+           count(*) FILTER (WHERE status = 'sending') AS sending, count(*) FILTER (WHERE status = 'sent') AS sent,
+           count(*) FILTER (WHERE status = 'failed') AS failed, count(*) FILTER (WHERE status = 'skipped') AS skipped,
+           count(*) FILTER (WHERE status = 'unconfirmed') AS unconfirmed
+      FROM fanout_runtarget WHERE run_id = r.id) AS t
+ WHERE r.account_id = ANY(%(accounts)s) AND t.total > 0
 """
+
+DUE_AND_FREE = """
+SELECT l.account_id FROM fanout_lanestate l
+ WHERE l.account_id = ANY(%(accounts)s) AND l.due_at <= %(now)s AND l.holder = ''
+   AND EXISTS (SELECT FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+                WHERE t.account_id = l.account_id AND t.status = 'pending' AND l.account_id = ANY(r.lanes)
+                  AND r.status IN ('queued', 'running', 'waiting'))
+"""
+STANDSTILL = 60.0  # virtual seconds
 
 TARGETS = """
 SELECT t.id, t.account_id, t.status, t.parts_sent, t.in_doubt
@@ -58,6 +78,7 @@ class Judge:
         #: runs, accounts and addresses that must not be sent for, and since when
         self.stopped: dict[tuple[str, Any], datetime] = {}
         self.violations: list[str] = []
+        self.due_since: dict[int, float] = {}  # lanes with work that no process has, and since when
         self.lost_some = False  # a process died or was cut off: what it had in flight is uncertain
 
     def _complain(self, account: int, what: str) -> None:
@@ -120,9 +141,9 @@ class Judge:
         accounts = list(self.schedules)
         self._the_books_balance(self._rows(BOOKS, accounts=accounts))
         self._never_twice()
-        heard = self._heard()
+        received = self._received()
         for target in self._rows(TARGETS, accounts=accounts):
-            self._never_lost(target, heard.get(target["id"], set()))
+            self._never_lost(target, received.get(target["id"], set()))
 
     def _the_books_balance(self, runs: list[dict[str, Any]]) -> None:
         for run in runs:
@@ -132,16 +153,17 @@ class Judge:
                 self._complain(run["account_id"], "finished with something to send")
 
     def _never_twice(self) -> None:
-        for _, message_id in self.book.duplicates("account", "message_id"):
+        # Across accounts: what is moved to another one must not be sent by both.
+        for (message_id,) in self.book.duplicates("message_id"):
             self._complain(0, f"{message_id} was delivered twice")
 
-    def _heard(self) -> dict[int, set[int]]:
+    def _received(self) -> dict[int, set[int]]:
         """The parts that the provider has, by target."""
-        heard: dict[int, set[int]] = {}
+        received: dict[int, set[int]] = {}
         for delivery in self.book.deliveries():
             _, target, part, _ = delivery.message_id.split("-")
-            heard.setdefault(int(target), set()).add(int(part))
-        return heard
+            received.setdefault(int(target), set()).add(int(part))
+        return received
 
     def _never_lost(self, target: dict[str, Any], parts: set[int]) -> None:
         sure = set(range(target["parts_sent"]))
@@ -155,8 +177,25 @@ class Judge:
 
     # --- at the end -------------------------------------------------------------------------------------
 
-    def at_the_end(self) -> None:
+    def look_for_standstill(self) -> None:
+        """Check that no lane with something to send is due for a minute while no process drives it."""
+        now = self.clock.monotonic()
+        rows = self._rows(DUE_AND_FREE, now=self.clock.now(), accounts=list(self.schedules))
+        due = {row["account_id"] for row in rows}
+        self.due_since = {account: self.due_since.get(account, now) for account in due}
+        for account, since in self.due_since.items():
+            if now - since > STANDSTILL:
+                self._complain(account, "has had work for a minute, and no process drives it")
+
+    def at_the_end(self, undriven: list[str]) -> None:
         self.look()
+        for what in undriven:
+            self._complain(0, f"no lane drives it: {what}")
+        for run in self._rows(BOOKS, accounts=list(self.schedules)):
+            # Not yet for other runs: one that is paused while its driver dies with the last message stays paused.
+            paired = self.schedules[run["account_id"]].pairs
+            if paired and run["status"] == "paused" and not run["n_pending"] + run["n_sending"]:
+                self._complain(run["account_id"], "paused with nothing left to send")
         for target in self._rows(TARGETS, accounts=list(self.schedules)):
             if target["status"] == "sending":
                 self._complain(target["account_id"], "still in flight when everybody has left")

@@ -1,4 +1,4 @@
-"""Six faults that have no place in the engine. The simulation must find each of them."""
+"""Nine faults that have no place in the engine. The simulation must find each of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from accounts.channels.base import Sent
 from fanout.engine import dispatcher, holding, loading
 from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.outbox import Outbox
+from fanout.lanes import lane_rows
 from fanout.rules.pace import PaceState
+from fanout.runs import controls, corrections, transitions
 
 
 def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(holding, "LOCK_LANES", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
+    patch.setattr(lane_rows, "LOCK_LANES", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
 
 
 def record_before_send(patch: pytest.MonkeyPatch) -> None:
@@ -65,6 +67,31 @@ def claim_beside_unstored_results(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outbox, "holds", lambda self, account_id: False)
 
 
+def resume_without_waking(patch: pytest.MonkeyPatch) -> None:
+    def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe: bool = False) -> Any:
+        rows = yield transitions.RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
+        return bool(rows)
+
+    patch.setattr(transitions, "resume", resume)
+
+
+def offload_what_may_have_gone_out(patch: pytest.MonkeyPatch) -> None:
+    def movable(run: Any, account: Any) -> Any:
+        return run.targets.filter(status="pending", account__channel=account.channel).exclude(account=account)
+
+    patch.setattr(corrections, "movable", movable)
+    patch.setattr(holding, "RESCUE", holding.RESCUE.replace("ELSE 'unconfirmed' END", "ELSE 'pending' END"))
+
+
+def forget_lanes_with_reopened_targets(patch: pytest.MonkeyPatch) -> None:
+    def add_lanes(run: int, accounts: list[int], now: datetime) -> Any:
+        yield "SELECT 1", {}
+
+    patch.setattr(transitions, "add_lanes", add_lanes)
+    patch.setattr(controls, "senders", lambda run: [run.account_id])
+    patch.setattr(corrections, "senders", lambda run: [run.account_id])
+
+
 #: each with words of the complaint it must cause
 PLANTS = {
     "skip the lock": (skip_the_lock, "without the account's lock"),
@@ -73,4 +100,7 @@ PLANTS = {
     "refill the bucket on restart": (refill_the_bucket_on_restart, "calls in"),
     "ignore the window after an upload": (ignore_the_window_after_an_upload, "after the window had closed"),
     "claim beside unstored results": (claim_beside_unstored_results, "in flight on"),
+    "resume without waking": (resume_without_waking, "no lane drives it"),
+    "offload what may have gone out": (offload_what_may_have_gone_out, "was delivered twice"),
+    "forget lanes with reopened targets": (forget_lanes_with_reopened_targets, "no lane drives it"),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 ACCOUNTS = 40  # schedules that one play carries out
@@ -11,6 +12,9 @@ PROCESSES = 2
 
 #: what operators and recipients do
 ACTIONS = ("pause", "resume", "cancel", "suppress", "opt out", "stop account", "reactivate", "settle", "retry failed")
+#: the controls of runs; two of them may come at the same moment
+CONTROLS = ("pause", "resume", "cancel", "retry failed", "settle", "offload", "archive", "edit", "retention")
+PAIRS = tuple(product(CONTROLS, CONTROLS))
 #: provider faults, by how often they are drawn; those of the account as a whole are rare
 FAULTS = {
     "rate_limited": 4,
@@ -41,6 +45,18 @@ class Schedule:
     closes_after: float
     provider: dict[str, Any]
     actions: tuple[tuple[float, str], ...]
+    lanes: int = 1  # accounts that send the run: its own, and those after it
+    pairs: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two controls at the same moment: the second before a transaction of the first."""
+
+    at: float
+    first: str
+    second: str
+    point: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +83,31 @@ class Play:
 
 def play_of(seed: int, accounts: int = ACCOUNTS) -> Play:
     rng = random.Random(seed)
+    schedules = [_schedule(rng) for _ in range(accounts)]
+    if seed % 4 == 3:
+        schedules = [_shared(schedule, seed * accounts + n) for n, schedule in enumerate(schedules)]
     return Play(
         seed=seed,
-        schedules=tuple(_schedule(rng) for _ in range(accounts)),
+        schedules=tuple(schedules),
         deaths=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(1, 5))),
         cuts=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(0, 3))),
         refusal=_refusal(random.Random(f"what the database refuses in play {seed}")),
         tick=rng.choice((1.0, 2.0)),
         slice_seconds=rng.choice((8.0, 20.0, 40.0)),
         rng=rng,
+    )
+
+
+def _shared(schedule: Schedule, number: int) -> Schedule:
+    """Return the schedule with several lanes and with two controls at the same moment: in one of four plays. Every pair
+    has its turn, and then again at other points. Drawn apart from the rest, so that it changes no other draw."""
+    rng = random.Random(f"the lanes and pairs of schedule {number}")
+    first, second = PAIRS[number % len(PAIRS)]
+    return replace(
+        schedule,
+        targets=schedule.targets + 3,
+        lanes=rng.choice((2, 3)),
+        pairs=(Pair(rng.uniform(0.5, 25), first, second, rng.randrange(1, 7)),),
     )
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -22,20 +22,21 @@ from urllib.request import Request, urlopen
 from aiohttp import web
 from django.db import connection
 
-from accounts.channels.events import ProviderEvent
+from accounts.channels.provider_events import ProviderEvent
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.api import Api
-from accounts.channels.whatsapp.bridge.bridge import Bridge
+from accounts.channels.whatsapp.bridge.bridge import Bridge, Compared
 from accounts.channels.whatsapp.bridge.conditions import utc_now
+from accounts.channels.whatsapp.bridge.journal import NotedMessage
 from accounts.channels.whatsapp.bridge.library import Library, Limits
-from accounts.channels.whatsapp.bridge.review import Doubt, Judged
+from accounts.channels.whatsapp.bridge.review import Judged, UncertainSend
 from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.scripted import ScriptedBook, ScriptedWhatsApp
-from accounts.channels.whatsapp.bridge.session import Session
+from accounts.channels.whatsapp.bridge.session import Health, Session
 from config.local.children import Child, wait_until
 from tests.crier_processes import MANAGE, environment
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 #: Short, so that tests need not wait for what takes a minute in life.
 QUICK = {
     "first_code": 0.6,
@@ -46,6 +47,8 @@ QUICK = {
     "stop": 0.2,
     "begin": 0.1,
     "review": 0.1,
+    "report": 0.1,
+    "shortest_typing": 0.05,
 }
 #: For tests of what takes too long.
 IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}
@@ -70,7 +73,7 @@ def session_of(account: int, library: Library, folder: Path, limits: Limits) -> 
         session.in_use_since = datetime(2000, 1, 1, tzinfo=UTC)
         return True
 
-    return Session(account, library, folder, limits, lambda: None, use_journal)
+    return Session(account, library, folder, limits, lambda: None, lambda: None, use_journal)
 
 
 def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
@@ -144,6 +147,9 @@ class Locks:
         self.ids, self.held = accounts, held
         self.journals = {} if journals is None else journals
         self.address = ""
+        self.behind = False
+        self.gone: set[int] = set()
+        self.asked = 0
 
     async def accounts(self) -> set[int]:
         return self.ids
@@ -160,6 +166,13 @@ class Locks:
             owner, since = self.journals[account_id] = journal, utc_now()
         return (since, page) if owner == journal else None
 
+    async def is_behind(self, account_id: int, journal: str, page: int) -> bool:
+        return self.behind
+
+    async def moved_away(self) -> set[int]:
+        self.asked += 1
+        return self.gone
+
     async def owner(self, account_id: int) -> str:
         return self.held[account_id].address if account_id in self.held else ""
 
@@ -174,11 +187,14 @@ class Kept:
     def __init__(self) -> None:
         self.events: list[ProviderEvent] = []
         self.groups: dict[int, Sequence[WhatsAppGroup]] = {}
-        self.open_doubts: dict[int, list[Doubt]] = {}
+        self.open_uncertain: dict[int, list[UncertainSend]] = {}
         self.judged: list[Judged] = []
         self.woken: Counter[int] = Counter()
+        self.health: dict[int, Health] = {}
+        self.compared: dict[int, Sequence[WhatsAppGroup]] = {}
         self.decided: set[str] = set()
         self.broken = False
+        self.restored_knows: set[str] = set()
 
     async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
         if self.broken:
@@ -191,11 +207,22 @@ class Kept:
     async def wake(self, accounts: Sequence[int]) -> None:
         self.woken.update(accounts)
 
-    async def doubts(self, accounts: Sequence[int], oldest: timedelta, newest: timedelta) -> dict[int, list[Doubt]]:
-        return self.open_doubts
+    async def report(self, sessions: Mapping[int, Health]) -> None:
+        self.health.update(sessions)
+
+    async def compare_groups(self, account_id: int, groups: Sequence[WhatsAppGroup]) -> None:
+        self.compared[account_id] = groups
+
+    async def uncertain_sends(
+        self, accounts: Sequence[int], oldest: timedelta, newest: timedelta
+    ) -> dict[int, list[UncertainSend]]:
+        return self.open_uncertain
 
     async def settle(self, account_id: int, judged: Sequence[Judged]) -> None:
         self.judged.extend(judged)
+
+    async def compare(self, account_id: int, messages: Sequence[NotedMessage]) -> Compared:
+        return Compared(self.restored_knows, 0)
 
     async def settled(self, messages: Sequence[str]) -> set[str]:
         return self.decided & set(messages)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from accounts.channels.base import Kind, NotSent, Unknown
 from accounts.channels.whatsapp.bridge import conditions
+from accounts.channels.whatsapp.bridge.stand_ins import EVENTS
+from fanout.inbound import event_store as inbound
+from fanout.inbound import worker
+from tests.factories import AccountFactory
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +107,45 @@ def test_a_question_that_fails_sends_nothing(words: str, kind: Kind) -> None:
 )
 def test_an_upload_that_fails_is_no_recipients_fault(words: str, kind: Kind) -> None:
     assert conditions.upload_failed(words).kind is kind
+
+
+# -- the end of a session ---------------------------------------------------------------------------------
+
+REMOVED, ENDED = "The device was removed on the phone: pair the number again.", conditions.ENDED_BY_WHATSAPP
+LOCKED, BANNED = "WhatsApp has locked this account.", "WhatsApp has banned this number. Ask for a review"
+#: neonize's reasons (ConnectFailureReason): the account's status, and its reason while connected and while logging in.
+ENDS = {
+    1: ("generic", "unpaired", REMOVED, ENDED),
+    2: ("logged out", "unpaired", REMOVED, ENDED),
+    3: ("banned for a while", "suspended", *["WhatsApp has banned this number for a while. Wait until"] * 2),
+    4: ("main device gone", "suspended", LOCKED, LOCKED),
+    5: ("unknown log-out", "suspended", BANNED, BANNED),
+    6: ("client outdated", "unpaired", REMOVED, ENDED),
+    7: ("bad user agent", "unpaired", REMOVED, ENDED),
+    8: ("internal server error", "unpaired", REMOVED, ENDED),
+    9: ("experimental", "unpaired", REMOVED, ENDED),
+    10: ("service unavailable", "unpaired", REMOVED, ENDED),
+    99: ("a new one", "unpaired", REMOVED, ENDED),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("reason", ENDS, ids=[name for name, *_ in ENDS.values()])
+def test_every_log_out_stops_the_account_and_says_what_to_do(reason: int) -> None:
+    _, status, connected, logging_in = ENDS[reason]
+    for on_connect, words in ((False, connected), (True, logging_in)):
+        account = AccountFactory.create(channel="whatsapp", config={})
+        event = EVENTS["LoggedOut"](OnConnect=on_connect, Reason=reason)
+        condition = conditions.condition_after("LoggedOut", event, NOW)
+        assert condition is not None
+        report = conditions.event_of(condition)
+        assert report is not None
+        inbound.store(account.pk, [report], NOW)
+        worker.step(NOW)
+        account.refresh_from_db()
+
+        assert account.status == status
+        assert account.status_reason.startswith(words)
+        assert "pair the number" in account.status_reason
+        assert conditions.refusal(condition) is not None
+        assert condition.state is conditions.State.UNPAIRED, "the session is gone in any case"

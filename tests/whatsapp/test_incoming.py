@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.whatsapp.bridge import incoming, stand_ins
 from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
 from accounts.channels.whatsapp.bridge.library import Limits
@@ -227,7 +227,7 @@ class World:
         if not self.patience:
             self.session.sender._ends_within = self._gives_up  # type: ignore[method-assign]
         self.session.client = self.server.client("session.db", uuid="1-1")
-        await self._hear("Connected", self.client.make("Connected"))
+        await self._receive("Connected", self.client.make("Connected"))
 
     async def _do(self, step: Step) -> None:
         if step.what == "send":
@@ -237,7 +237,7 @@ class World:
             self.answered.add(step.number)
         elif step.what == "receipt" and step.number in self.handed_over:
             chat = HIDDEN if self.hidden else GROUP
-            await self._hear("Receipt", self.client._receipt_for(chat, id_of(step.number), type=step.kind))
+            await self._receive("Receipt", self.client._receipt_for(chat, id_of(step.number), type=step.kind))
             self.taken.add((step.number, step.kind))
         elif step.what == "look-up":
             await self._find_chats()
@@ -278,7 +278,7 @@ class World:
             task.result()
         await self._until(lambda: False)  # what comes late is reported by a callback
 
-    async def _hear(self, name: str, event: Any) -> None:
+    async def _receive(self, name: str, event: Any) -> None:
         task = asyncio.create_task(self.session._handler(self.client, name)(None, event))
         await self._until(task.done)
         if task.done():
@@ -312,14 +312,14 @@ class World:
         receipts = Counter((e.provider_id, e.kind.value) for e in events if e.detail.get("by") != "server")
         assert all(count == 1 for count in receipts.values()), events
         for number, kind in self.taken:
-            if self._is_known(number) or (kind == DELIVERED and self._is_the_only_doubt(number)):
+            if self._is_known(number) or (kind == DELIVERED and self._is_the_only_uncertain(number)):
                 assert receipts[id_of(number), KINDS[kind]] == 1, (number, events)
         assert {event.address or event.group for event in events} <= {PERSON if self.hidden else GROUP}
 
     def _is_known(self, number: int) -> bool:
         return number in self.answered and self.tries[number].fate == "acknowledged"
 
-    def _is_the_only_doubt(self, number: int) -> bool:
+    def _is_the_only_uncertain(self, number: int) -> bool:
         """Whether nothing else can be meant by a receipt with this id."""
         refused = {n for n in self.answered if self.tries[n].fate == "refused"}
         return {n for n in (self.handed_over | self.begun) - refused if not self._is_known(n)} == {number}
@@ -460,13 +460,13 @@ def test_a_kill_at_every_statement(
         "two unknown ids",
         "two unknown ids, one after the other",
         "an unknown id beside a known one",
-        "an unknown id and no doubt",
+        "an unknown id and nothing in doubt",
     ],
 )
 def test_what_is_reported_of_one_message(
     fate: str, steps: list[Any], reported: list[str], folders: Iterator[Path]
 ) -> None:
-    """A receipt may name several messages; number 9 is one that the journal has never heard of."""
+    """A receipt may name several messages; number 9 is one that the journal has never received of."""
     world = World(next(folders), [Try(fate)])
 
     async def go() -> None:
@@ -479,7 +479,7 @@ def test_what_is_reported_of_one_message(
                 name, *numbers = step
                 receipt = world.client._receipt_for(GROUP, "", type=READ if name == "read" else DELIVERED)
                 receipt.MessageIDs = [id_of(number) for number in numbers]
-                await world._hear("Receipt", receipt)
+                await world._receive("Receipt", receipt)
         await world._end()
 
     asyncio.run(go())
@@ -498,7 +498,7 @@ def test_the_kinds_of_receipt(kind: int, reported: str, folders: Iterator[Path])
         await world._start()
         await world._send(0)
         await world._answer(0)
-        await world._hear("Receipt", world.client._receipt_for(GROUP, id_of(0), type=kind))
+        await world._receive("Receipt", world.client._receipt_for(GROUP, id_of(0), type=kind))
         await world._end()
 
     asyncio.run(go())
@@ -518,7 +518,7 @@ def test_a_chat_that_is_told_by_number_needs_no_look_up_under_way(
         if acknowledged_first:
             await world._answer(0)
         for chat in (HIDDEN, NUMBER):
-            await world._hear("Receipt", world.client._receipt_for(chat, id_of(0)))
+            await world._receive("Receipt", world.client._receipt_for(chat, id_of(0)))
         if not acknowledged_first:
             await world._answer(0)
         assert any(event.provider_id for _, event in world.session.journal.waiting(9))
@@ -584,9 +584,9 @@ def test_the_only_send_without_an_answer_in_a_chat(
     for message, recipient, chat in tries:
         journal.begin(message, recipient, chat, 1000)
 
-    doubt = journal.doubt_in(names, 1000)
+    uncertain = journal.uncertain_in(names, 1000)
 
-    assert (doubt and doubt[1]) == settled
+    assert (uncertain and uncertain[1]) == settled
     journal.close()
 
 
@@ -597,7 +597,7 @@ def test_a_receipt_settles_what_began_before_it_and_not_long_ago(at: int, settle
     journal = Journal(tmp_path / "journal.db")
     journal.begin("a", GROUP, GROUP, 1000)
 
-    assert (journal.doubt_in((GROUP, GROUP), at) is not None) is settled
+    assert (journal.uncertain_in((GROUP, GROUP), at) is not None) is settled
     journal.close()
 
 
@@ -625,3 +625,17 @@ def test_most_only_follow() -> None:
     reply = incoming.reply_event(event, incoming.plain(stand_ins.JID(User="4917612345678", Server="s.whatsapp.net")))
     assert reply is not None
     assert (reply.key, reply.provider_id) == ("message:A1", "")
+
+
+@pytest.mark.parametrize(("text", "key"), [("STOP", "edit:message:A1:"), ("", None)])
+def test_an_edit_is_told_from_a_reply(text: str, key: str | None) -> None:
+    edited = type(stand_ins.Content().protocolMessage.editedMessage)(conversation=text)
+    event = stand_ins.EVENTS["Message"](
+        Info=stand_ins.MessageInfo(ID="A1"),
+        Message=stand_ins.Content(protocolMessage=stand_ins.ProtocolMessage(editedMessage=edited)),
+    )
+    reply = incoming.reply_event(event, incoming.plain(stand_ins.JID(User="4917612345678", Server="s.whatsapp.net")))
+    assert (reply is None) is (key is None)
+    if reply is not None:
+        assert reply.key.startswith(str(key))
+        assert (reply.text, reply.detail["edited"]) == (text, True)

@@ -1,4 +1,4 @@
-"""What the journal says about messages in doubt, and how a decision ends a doubt that blocks others."""
+"""What the journal says about messages in doubt, and how a decision ends a uncertain that blocks others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, NotSent, Outcome, Part, Sent, Unknown
-from accounts.channels.events import EventKind
+from accounts.channels.provider_events import EventKind
 from accounts.channels.whatsapp.bridge.incoming import receipt_event
 from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
-from accounts.channels.whatsapp.bridge.review import Doubt, Judged, judge
+from accounts.channels.whatsapp.bridge.review import Judged, UncertainSend, judge
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from accounts.channels.whatsapp.wire import Order
@@ -48,8 +48,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def doubt(**facts: Any) -> Doubt:
-    return replace(Doubt(7, 1, "crier-7-0", CLAIMED, claim_epoch=4, lane_epoch=5), **facts)
+def uncertain(**facts: Any) -> UncertainSend:
+    return replace(UncertainSend(7, 1, "crier-7-0", CLAIMED, claim_epoch=4, lane_epoch=5), **facts)
 
 
 def began(journal: Journal, message: str = HASHED, chat: str = GROUP, at: float = 1000) -> int:
@@ -101,11 +101,11 @@ def acknowledged(journal: Journal, message: str, provider_id: str, at: float = 1
 def test_what_the_journal_says(
     facts: dict[str, Any], in_use_since: datetime, at_hand: tuple[str, ...], verdict: str | None, journal: Journal
 ) -> None:
-    """`verdict`: WhatsApp's id, nothing where the message never left, None where the doubt stays."""
+    """`verdict`: WhatsApp's id, nothing where the message never left, None where it stays uncertain."""
     began(journal, f"crier-8-0-{'cd' * 10}")
     acknowledged(journal, f"crier-9-0-{'ef' * 10}", "3EB0NINE")
 
-    judged = judge([doubt(**facts)], journal, in_use_since, at_hand, NOW)
+    judged = judge([uncertain(**facts)], journal, in_use_since, at_hand, NOW)
 
     assert [one.provider_id for one in judged] == ([] if verdict is None else [verdict])
 
@@ -113,13 +113,13 @@ def test_what_the_journal_says(
 def test_the_key_of_the_site_may_have_changed(journal: Journal) -> None:
     """Its ids have another hash then; the message is the same."""
     began(journal, f"crier-7-0-{'00' * 10}")
-    assert judge([doubt()], journal, LONG_AGO, (), NOW) == []
+    assert judge([uncertain()], journal, LONG_AGO, (), NOW) == []
 
 
 def test_a_journal_keeps_its_id_and_its_epoch(tmp_path: Path) -> None:
     first = Journal(tmp_path / "journal.db")
     name = first.id()
-    judge([doubt()], first, LONG_AGO, (), NOW)
+    judge([uncertain()], first, LONG_AGO, (), NOW)
     first.fence(3)
     first.close()
     again, other = Journal(tmp_path / "journal.db"), Journal(tmp_path / "other.db")
@@ -175,7 +175,7 @@ def send(address: str, message: str, epoch: int = 0, **limits: float) -> Outcome
 
 def test_an_order_of_an_earlier_holder_of_the_lane_is_refused(bridge: InThread) -> None:
     """A driver that was stopped wakes up after its messages were judged."""
-    bridge.feed.open_doubts = {1: [doubt()]}
+    bridge.feed.open_uncertain = {1: [uncertain()]}
     wait_for(lambda: bridge.bridge.sessions[1].journal.epoch() == 5)
 
     late = send(GROUP, HASHED, epoch=4)
@@ -231,14 +231,14 @@ def test_the_bridge_ends_doubts_and_hears_of_decisions(bridge: InThread) -> None
     session.in_use_since = LONG_AGO
     now = datetime.now(UTC)
     began(session.journal, "crier-8-0")
-    lost = [doubt(claimed_at=now), doubt(name="crier-8-0", target_id=8, claimed_at=now)]
-    bridge.feed.open_doubts = {1: lost}
+    lost = [uncertain(claimed_at=now), uncertain(name="crier-8-0", target_id=8, claimed_at=now)]
+    bridge.feed.open_uncertain = {1: lost}
     bridge.feed.decided = {"crier-8-0"}
 
     wait_for(lambda: bridge.feed.judged)
     wait_for(lambda: not session.journal.open_tries(now.timestamp()))
 
-    assert {one.doubt.name for one in bridge.feed.judged} == {"crier-7-0"}
+    assert {one.uncertain.name for one in bridge.feed.judged} == {"crier-7-0"}
 
 
 # -- decided tries ----------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def confirm(journal: Journal, provider_id: str, message: str, at: int = 2000) ->
 
 
 def settles(journal: Journal, at: int = 2000) -> str:
-    found = journal.doubt_in((GROUP, GROUP), at)
+    found = journal.uncertain_in((GROUP, GROUP), at)
     return found[1] if found else ""
 
 
@@ -292,6 +292,18 @@ def test_other_messages_do_not_end_it(case: str, journal: Journal) -> None:
     assert settles(journal) == ""
 
 
+def test_a_receipt_ends_the_oldest_of_several_decided_tries(journal: Journal) -> None:
+    """One receipt is about one of them: the others keep taking the next ids."""
+    for n, at in ((1, 1000), (2, 1200)):
+        journal.decide(began(journal, f"crier-{n}-0", at=at))
+    began(journal, "crier-3-0", at=1500)
+
+    journal.drop_unknown(receipt("3EB0FIRST"), 2000)
+    assert (settles(journal), journal.has_begun("crier-1-0"), journal.has_begun("crier-2-0")) == ("", False, True)
+    journal.drop_unknown(receipt("3EB0SECOND"), 2000)
+    assert settles(journal) == "crier-3-0"
+
+
 def test_a_read_receipt_ends_nothing(journal: Journal) -> None:
     """The message may have arrived before."""
     journal.decide(began(journal, "crier-1-0", at=1000))
@@ -313,8 +325,8 @@ def in_doubt(claimed_at: datetime, **facts: Any) -> RunTarget:
     return target
 
 
-def doubts_of(target: RunTarget, now: datetime) -> list[Doubt]:
-    found = process._doubts([target.account_id], timedelta(days=30), timedelta(seconds=30), now)
+def uncertain_of(target: RunTarget, now: datetime) -> list[UncertainSend]:
+    found = process._uncertain_sends([target.account_id], timedelta(days=30), timedelta(seconds=30), now)
     return found.get(target.account_id, [])
 
 
@@ -327,11 +339,13 @@ def test_the_doubts_of_an_account_and_their_witness() -> None:
     ActivityFactory.create(**facts | {"run_target": target}, part=0, at=CLAIMED - timedelta(seconds=1), kind="settled")
     ActivityFactory.create(**facts | {"outcome": "failed"}, part=0, at=CLAIMED - timedelta(seconds=1))
 
-    (found,) = doubts_of(target, NOW)
+    (found,) = uncertain_of(target, NOW)
 
-    assert found == Doubt(target.pk, target.run_id, name_of(target.pk, 0), CLAIMED, 4, 6, witness=name_of(before.pk, 1))
-    assert doubts_of(target, CLAIMED + timedelta(seconds=29)) == []
-    assert doubts_of(target, CLAIMED + timedelta(days=31)) == []
+    assert found == UncertainSend(
+        target.pk, target.run_id, name_of(target.pk, 0), CLAIMED, 4, 6, witness=name_of(before.pk, 1)
+    )
+    assert uncertain_of(target, CLAIMED + timedelta(seconds=29)) == []
+    assert uncertain_of(target, CLAIMED + timedelta(days=31)) == []
 
 
 @pytest.mark.django_db
@@ -342,7 +356,7 @@ def test_the_doubts_of_an_account_and_their_witness() -> None:
 )
 def test_a_doubt_that_the_journal_ends(provider_id: str, status: str, words: str) -> None:
     target = in_doubt(CLAIMED)
-    (found,) = doubts_of(target, NOW)
+    (found,) = uncertain_of(target, NOW)
 
     for _ in range(2):  # a second time changes nothing
         process._settle(target.account_id, [Judged(found, provider_id)], NOW)
@@ -359,7 +373,7 @@ def test_a_doubt_that_the_journal_ends(provider_id: str, status: str, words: str
 def test_only_the_claim_that_was_judged_is_settled(since: dict[str, Any]) -> None:
     """It may have been sent again, and be in doubt again, since the bridge asked."""
     target = in_doubt(CLAIMED)
-    (found,) = doubts_of(target, NOW)
+    (found,) = uncertain_of(target, NOW)
     RunTarget.objects.filter(pk=target.pk).update(**since)
     process._settle(target.account_id, [Judged(found, "")], NOW)
     assert RunTarget.objects.filter(pk=target.pk, **since).exists()

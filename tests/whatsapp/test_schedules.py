@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.events import EventKind
+from accounts.channels.provider_events import EventKind
 from accounts.channels.whatsapp.bridge import review
 from accounts.channels.whatsapp.bridge.incoming import Incoming
 from accounts.channels.whatsapp.bridge.journal import Journal, SentMessage
-from accounts.channels.whatsapp.bridge.review import TURN_PAGE_AFTER, Doubt, judge
+from accounts.channels.whatsapp.bridge.review import TURN_PAGE_AFTER, UncertainSend, judge
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.bridge.stand_ins import EVENTS, JID, MessageSource
 
@@ -222,16 +222,19 @@ class World:
             receipt = EVENTS["Receipt"](MessageSource=source, MessageIDs=[provider_id], Timestamp=at, Type=1)
             with pytest.raises(StopIteration):  # a group's chat needs no look-up, so it never waits
                 self.incoming.receipt(None, receipt).send(None)
-            self.hear()
+            self.process_inbound()
 
     @property
     def incoming(self) -> Incoming:
         session: Any = SimpleNamespace(
-            journal=self.journal, sender=SimpleNamespace(in_flight=self.flying is not None), on_news=lambda: None
+            journal=self.journal,
+            sender=SimpleNamespace(in_flight=self.flying is not None),
+            on_news=lambda: None,
+            restored=False,
         )
         return Incoming(session)
 
-    def hear(self) -> None:
+    def process_inbound(self) -> None:
         """Receipts settle targets, as fanout.inbound does."""
         for number, event in self.journal.waiting(99):
             target = self.owners[event.provider_id]
@@ -241,12 +244,12 @@ class World:
                 target.status, target.provider_id = "sent", event.provider_id
             self.journal.acknowledge([number])
 
-    # -- doubts -------------------------------------------------------------------------------------------
+    # -- uncertain sends -------------------------------------------------------------------------------------------
 
-    def doubts(self) -> list[Doubt]:
+    def uncertain_sends(self) -> list[UncertainSend]:
         """As fanout.bridge reads them."""
         return [
-            Doubt(one.number, 1, one.name, one.claimed_at, one.epoch, self.epoch, self.witness(one))
+            UncertainSend(one.number, 1, one.name, one.claimed_at, one.epoch, self.epoch, self.witness(one))
             for one in self.targets
             if one.status == "unconfirmed" and one.claimed_at < self.now - timedelta(seconds=REVIEW_AFTER)
         ]
@@ -262,8 +265,8 @@ class World:
     def review(self) -> None:
         orders = [*self.at_hand, *([self.flying] if self.flying else [])]
         at_hand = [f"{order.target.name}-{'ab' * 10}" for order in orders]
-        for doubt, provider_id in judge(self.doubts(), self.journal, self.in_use_since, at_hand, self.now):
-            target = self.targets[doubt.target_id - 1]
+        for uncertain, provider_id in judge(self.uncertain_sends(), self.journal, self.in_use_since, at_hand, self.now):
+            target = self.targets[uncertain.target_id - 1]
             target.status, target.provider_id = ("sent", provider_id) if provider_id else ("pending", "")
         for number, message in self.journal.open_tries(self.now.timestamp() - REVIEW_AFTER):
             target = self.targets[int(message.split("-")[1]) - 1]
@@ -380,7 +383,7 @@ def no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def any_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(review, "proves", lambda doubt, journal, in_use_since, now: True)
+    monkeypatch.setattr(review, "proves", lambda uncertain, journal, in_use_since, now: True)
 
 
 def begun_late(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
-from accounts.channels.events import EventKind
 from accounts.channels.paired import Jid
+from accounts.channels.provider_events import EventKind
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
@@ -328,7 +328,7 @@ def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
     bridge.happen(1, say="typed on the desktop", id="3EB0DESK", **{"in": GROUP, "from_me": True})
 
     for receipt in (
-        {"id": "3EB0DESK"},  # a person's message, which was heard of
+        {"id": "3EB0DESK"},  # a person's message, which was received of
         {"id": "AC00PHONE"},  # a phone's message: its ids look different
         {"id": "3EB0X", "type": 4},  # read, perhaps an old one
         {"id": "3EB0X", "in": OTHER},
@@ -520,10 +520,10 @@ def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
     def kept(now: float) -> list[bool]:
         journal.forget(now)
         known = journal.message_id_of("3EB0A") == "crier-1-0"
-        may_be_settled = journal.doubt_in((GROUP, GROUP), now) is not None
+        may_be_settled = journal.uncertain_in((GROUP, GROUP), now) is not None
         # While its receipt may come, an old try keeps another one from being settled by it.
         number = journal.begin("crier-3-0", GROUP, GROUP, now)
-        counts = journal.doubt_in((GROUP, GROUP), now) is None
+        counts = journal.uncertain_in((GROUP, GROUP), now) is None
         journal.not_sent(number)
         return [bool(journal.person(PERSON)), known, may_be_settled, counts, bool(journal.held())]
 
@@ -545,7 +545,7 @@ def test_a_journal_of_an_earlier_version_keeps_its_sends_without_an_answer(tmp_p
 
     for _ in range(2):
         journal = Journal(path)
-        assert journal.doubt_in((GROUP, GROUP), 1000) == (1, "crier-1-0")
+        assert journal.uncertain_in((GROUP, GROUP), 1000) == (1, "crier-1-0")
         journal.close()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.whatsapp.bridge.journal import JOURNAL_FILE, PAIRED_AS, SESSION_FILE, Journal
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from tests.whatsapp.running import QUICK, InThread, Locks, paired, wait_for
@@ -146,3 +147,45 @@ def test_a_number_that_was_paired_anew_stays_on_its_new_machine(tmp_path: Path) 
             assert old.ask("GET", "/accounts/1")["owner"] == new.url
         old.ask("POST", "/accounts/1/pair")
         old.wait_state(1, "connected")
+
+
+def test_a_number_that_was_moved_away_is_left_until_it_is_paired_here_again(
+    home: InThread, held: dict[int, Locks]
+) -> None:
+    with home:
+        home.wait_state(1, "connected")
+        home.shard.gone = {1}
+        wait_for(lambda: held == {})
+        assert home.bridge.moved == {1}
+        logins = len(home.book.lines("login"))
+        passes = home.shard.asked
+        wait_for(lambda: home.shard.asked > passes + 2)
+        assert held == {}
+        assert len(home.book.lines("login")) == logins
+
+        home.shard.gone = set()  # as the pairing does in the database
+        home.ask("POST", "/accounts/1/pair")
+        home.wait_state(1, "connected")
+
+
+def test_pages_of_many_numbers_are_turned_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the disk: two hundred at once would stop the event loop."""
+    turned: list[int] = []
+    monkeypatch.setattr(Journal, "turn_page", lambda journal: turned.append(id(journal)))
+    with InThread(tmp_path, *range(1, 13), limits=QUICK | {"review": 5.0}) as bridge:
+        for number in range(1, 13):
+            bridge.wait_state(number, "connected")
+
+        async def rounds() -> list[int]:
+            sessions, numbers = list(bridge.bridge.sessions.values()), []
+            for session in sessions:
+                session.turn_page_at = 0.0
+            turned.clear()
+            for _ in range(5):
+                before = len(turned)
+                await bridge.bridge._turn_pages(sessions)
+                numbers.append(len(turned) - before)
+            return numbers
+
+        assert asyncio.run_coroutine_threadsafe(rounds(), bridge.loop).result(60) == [3, 3, 3, 3, 0]
+    assert len(set(turned)) == 12

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,7 +20,7 @@ from config.local.children import Child, end
 from config.local.supervisor import Supervisor
 from fanout import bridge
 from tests.commands.calling import not_done
-from tests.crier_processes import environment
+from tests.crier_processes import MANAGE, environment
 from tests.factories import AccountFactory
 from tests.whatsapp.running import wait_for, write_script
 
@@ -124,3 +126,36 @@ def test_a_harmless_error_of_the_library_is_not_logged() -> None:
 
     assert not bridge.is_news(line("Failed to delete store after LoggedOut: sql: no rows"))
     assert bridge.is_news(line("Failed to send: websocket not connected"))
+
+
+def test_a_bridge_that_ended_is_started_at_the_same_look(parent: Supervisor) -> None:
+    """Its lanes wait: the first restart needs no second look."""
+    AccountFactory.create(channel="whatsapp", config={})
+    parent._start_bridges()
+    child, starts = parent.bridges["whatsapp"], []
+    child.start = lambda: starts.append(child.restart_at)  # type: ignore[method-assign]
+    parent._keep_alive(child)
+
+    assert len(starts) == 1
+
+
+def test_a_bridge_starts_without_the_operators_pages() -> None:
+    """They are a third of the start-up time."""
+    shown = "import sys; print(any(name.startswith('fanout.admin') for name in sys.modules))"
+    script = (
+        "import sys, django; sys.argv = ['manage.py', {command!r}]; django.setup();"
+        "from fanout.management.commands import whatsapp_bridge;" + shown
+    )
+    found = {
+        command: subprocess.run(
+            [sys.executable, "-c", script.format(command=command)],
+            env=environment() | {"DJANGO_SETTINGS_MODULE": "config.settings"},
+            cwd=MANAGE.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for command in ("whatsapp_bridge", "cluster")
+    }
+
+    assert found == {"whatsapp_bridge": "False", "cluster": "True"}

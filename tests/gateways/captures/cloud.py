@@ -84,7 +84,7 @@ ERRORS = (
     ErrorCapture(GROUPS, 403, 131207, "Group is suspended", Kind.RECIPIENT_GONE),
     # the content
     ErrorCapture(ERROR_CODES, 400, 100, "Invalid parameter", Kind.CONTENT_REJECTED),
-    ErrorCapture(ERROR_CODES, 400, 131047, "Re-engagement message", Kind.CONTENT_REJECTED, "template"),
+    ErrorCapture(ERROR_CODES, 400, 131047, "Re-engagement message", Kind.NOT_WRITABLE, "Only a template"),
     ErrorCapture(ERROR_CODES, 400, 131051, "Unsupported message type", Kind.CONTENT_REJECTED),
     ErrorCapture(ERROR_CODES, 400, 131063, "Marketing is disabled", Kind.CONTENT_REJECTED, "utility template"),
     ErrorCapture(ERROR_CODES, 404, 132001, "Template does not exist", Kind.CONTENT_REJECTED),
@@ -206,6 +206,7 @@ HOOKS = (
         "edit",
         "edit",
         "edit",
+        ("reply", "No", {"edited": True}),
         edit={"original_message_id": "wamid.text", "message": {"type": "text", "text": {"body": "No"}}},
     ),
     message("revoke", "revoke", "revoke", revoke={"original_message_id": "wamid.text"}),

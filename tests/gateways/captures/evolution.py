@@ -224,7 +224,7 @@ REPORTS = [
     message(
         "an edit",
         {"protocolMessage": {"key": OUR_KEY, "type": 14, "editedMessage": {"conversation": "No"}, "timestampMs": "1"}},
-        None,
+        "No",
     ),
     message(
         "an edit in an envelope",

@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import HookRequest, Webhook
+from accounts.channels.provider_events import HookRequest, Webhook
 
 
 class CapturedAnswer(NamedTuple):

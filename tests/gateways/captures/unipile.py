@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import Kind, Sent, Unknown
-from accounts.channels.events import EventKind
+from accounts.channels.provider_events import EventKind
 from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
 
 CHATS = "developer.unipile.com/reference: POST /chats"
@@ -97,7 +97,7 @@ REPORTS = [
     CapturedReport("our own message", WEBHOOKS, message(sender=OWN), None),
     CapturedReport("another account", WEBHOOKS, message(account_id="a2"), None),
     CapturedReport("a reaction", WEBHOOKS, message(event="message_reaction", reaction="👍"), None),
-    CapturedReport("an edit", WEBHOOKS, message(event="message_edited"), None),
+    CapturedReport("an edit", WEBHOOKS, message(event="message_edited"), {"kind": EventKind.REPLY, "text": "STOP"}),
     CapturedReport("a deletion", WEBHOOKS, message(event="message_deleted"), None),
     CapturedReport("read", WEBHOOKS, message(event="message_read"), {"kind": EventKind.READ, "provider_id": "m1"}),
     CapturedReport(

@@ -345,7 +345,7 @@ REPORTS = [
         "an edit as an event of its own",
         EVENTS,
         envelope("message.edited", payload(of_noweb({}), "No", editedMessageId="3A5F0E1B2C"), "NOWEB"),
-        None,
+        {"kind": "reply", "text": "No", "address": "+4917612345678"},
     ),
     CapturedReport(
         "a hidden sender of GOWS",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import Kind, Sent, Unknown
-from accounts.channels.events import EventKind
+from accounts.channels.provider_events import EventKind
 from tests.gateways.captures.shapes import CapturedAnswer, CapturedReport
 
 BOT = "wassengerhq/whatsapp-chatgpt-bot: bot.js and actions.js, the flat shape"

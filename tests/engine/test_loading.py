@@ -11,6 +11,7 @@ from fanout.engine import commit, holding, lane_loop, loading, uploads
 from fanout.engine.commit import array
 from fanout.engine.connection import Row
 from fanout.engine.loading import Remaining, Target, Uploaded, Wanted
+from fanout.lanes import lane_rows
 from fanout.models import KnownChat, Run, RunTarget
 from reminders.models import Suppression
 from tests.engine.ledgers import NOW, ledger_in_test, with_ledger
@@ -51,7 +52,7 @@ def fetched(of: RunTarget, **fields: Any) -> list[Target]:
         "earlier": "{}",
         "follow_up": False,
         "no_new_chats": False,
-        "answers": None,
+        "message_1": None,
         "most": 10,
     }
     (targets,) = with_ledger(lambda ledger: loading.next_targets(ledger, [Wanted(**values | fields)]))
@@ -105,11 +106,11 @@ def test_open_targets_are_not_fetched_again() -> None:
 @pytest.mark.parametrize(
     ("status", "same_person", "earlier", "fetches"),
     [
-        case("pending", True, True, False, id="it-is-owed-something"),
+        case("pending", True, True, False, id="it-is-sent-something"),
         case("sending", True, True, False, id="it-is-being-sent-something"),
         case("sent", True, True, True, id="it-has-got-it"),
         case("failed", True, True, True, id="it-never-will"),
-        case("pending", False, True, True, id="somebody-else-is-owed-something"),
+        case("pending", False, True, True, id="somebody-else-is-sent-something"),
         case("pending", True, False, True, id="by-a-later-run"),
     ],
 )
@@ -179,7 +180,7 @@ def test_message_2_follows_only_what_has_arrived_of_message_1(
 ) -> None:
     first, one = make_run(), target()
     target(first, parts_sent=parts_sent, status="failed", **({"recipient": one.recipient} if same_person else {}))
-    (found,) = fetched(one, answers=first.pk if answers else None)
+    (found,) = fetched(one, message_1=first.pk if answers else None)
     assert found.facts.no_message_1 is no_message_1
 
 
@@ -196,7 +197,7 @@ def test_a_target_comes_with_all_that_decides_about_it() -> None:
 # --- what is left of a run --------------------------------------------------------------------------------------
 
 
-def owed(of: RunTarget, no_new_chats: bool = False) -> tuple[bool, bool, datetime | None]:
+def remaining_of(of: RunTarget, no_new_chats: bool = False) -> tuple[bool, bool, datetime | None]:
     asked = [Remaining(of.run_id, of.account_id, no_new_chats)]
     (row,) = with_ledger(lambda ledger: loading.next_retries(ledger, asked))
     return row["pending"], row["free"], row["at"]
@@ -215,14 +216,14 @@ def test_the_rest_of_a_run_is_its_pending_targets(status: str, at: datetime | No
     target(one.run, account=AccountFactory.create(), next_attempt_at=NOW - SECOND)  # of another lane
     target(next_attempt_at=NOW - SECOND)
     target(make_run(reminder__account=one.account), next_attempt_at=NOW - SECOND)  # of another run
-    assert owed(one) == expected
+    assert remaining_of(one) == expected
 
 
 def test_the_first_retry_is_the_next() -> None:
     one = target(next_attempt_at=NOW + SECOND)
     target(one.run, next_attempt_at=NOW)
     target(one.run)
-    assert owed(one) == (True, True, NOW)
+    assert remaining_of(one) == (True, True, NOW)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_the_first_retry_is_the_next() -> None:
 def test_held_new_chats_are_not_free(kind: str, held: bool, expected: tuple[Any, ...]) -> None:
     one = target(next_attempt_at=NOW)
     change(one.recipient, kind=kind)
-    assert owed(one, held) == expected
+    assert remaining_of(one, held) == expected
 
 
 def test_every_run_that_asks_has_its_answer_in_its_order() -> None:
@@ -342,7 +343,7 @@ def test_an_upload_that_is_remembered_again_replaces_the_first() -> None:
     ("fields", "left"),
     [
         case({}, True, id="left-behind"),
-        case({"slipped": False}, False, id="it-did-not-step-aside"),
+        case({"delayed": False}, False, id="it-did-not-step-aside"),
         case({"in_lanes": True}, False, id="it-is-back"),
         case({"pending": "sent"}, False, id="it-left-nothing"),
         case({"in_flight": True}, False, id="something-is-in-flight"),
@@ -355,7 +356,7 @@ def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left:
     aside, other, third = (AccountFactory.create() for _ in range(3))
     change(aside, status="suspended")
     lanes = [other.pk, *([aside.pk] if fields.get("in_lanes") else [])]
-    slips = {str(aside.pk): {"why": "banned"}} if fields.get("slipped", True) else {}
+    slips = {str(aside.pk): {"why": "banned"}} if fields.get("delayed", True) else {}
     run = make_run(reminder__account=other, lanes=lanes, slips=slips)
     target(run, account=aside, status=fields.get("pending", "pending"))
     if fields.get("in_flight"):
@@ -373,8 +374,10 @@ def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left:
 def test_only_what_we_hold_is_given_back(ahead: int, due: int) -> None:
     mine, beside = (LaneStateFactory.create(holder="me", due_at=NOW + ahead * SECOND) for _ in range(2))
     theirs = LaneStateFactory.create(holder="other", due_at=NOW - SECOND)
-    given_back = (NOW, "busy", [mine.account_id, theirs.account_id], "me")
-    with_ledger(lambda ledger: ledger.write(holding.GIVE_BACK, given_back))
+    accounts = [mine.account_id, theirs.account_id]
+    given_back = {"accounts": accounts, "until": [NOW, NOW], "why": ["busy", "busy"], "token": "me"}
+    returned = with_ledger(lambda ledger: ledger.write(lane_rows.GIVE_BACK, given_back))
+    assert sorted(row["account_id"] for row in returned) == sorted(accounts)
     for lane in (mine, beside, theirs):
         lane.refresh_from_db()
     assert (mine.holder, mine.due_at, mine.why) == ("", NOW + due * SECOND, "busy")
@@ -383,8 +386,9 @@ def test_only_what_we_hold_is_given_back(ahead: int, due: int) -> None:
 
 def test_unlocked_runs_are_free() -> None:
     one, _ = target(status="sending"), target(status="sending")
-    assert read(commit.LOCKED_RUNS, {"runs": [one.run_id]}) == []
-    assert read(holding.BEHIND_LOCKED_RUNS, {"taken": [one.account_id]}) == []
+    rows = {"runs": [one.run_id], "lanes": [one.account_id], "targets": [one.pk], "people": [one.address]}
+    assert read(commit.LOCKED_ROWS, rows) == []
+    assert read(holding.BEHIND_LOCKED_ROWS, {"taken": [one.account_id]}) == []
 
 
 def test_a_driver_locks_one_slot() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.inbound import events
+from fanout.inbound import event_store
 from tests.factories import (
     InboundEventFactory,
 )
@@ -27,18 +27,18 @@ case = pytest.param
 )
 def test_a_look_is_no_try(detail: dict[str, int], attempts: int, after: tuple[int, int, int]) -> None:
     event = InboundEventFactory.create(kind="bounce", detail={**detail, "kind": "x"}, attempts=attempts)
-    assert events.may_look_again(event)
-    events.look_again(event.pk, NOW)
+    assert event_store.may_look_again(event)
+    event_store.look_again(event.pk, NOW)
     event.refresh_from_db()
     tries, seconds, looks = after
     assert (event.attempts, event.next_attempt_at) == (tries, NOW + timedelta(seconds=seconds))
     assert event.detail == {"kind": "x", "looks": looks}
-    assert events.may_look_again(event) is (looks < 3)
+    assert event_store.may_look_again(event) is (looks < 3)
 
 
 @pytest.mark.django_db
 def test_what_is_done_does_not_look_again() -> None:
     event = InboundEventFactory.create(kind="bounce", state="done")
-    events.look_again(event.pk, NOW)
+    event_store.look_again(event.pk, NOW)
     event.refresh_from_db()
     assert (event.next_attempt_at, event.detail) == (None, {})

@@ -1,4 +1,4 @@
-"""Pairing, coming back, bans and log-outs of a session, and what the account hears of them."""
+"""Pairing, coming back, bans and log-outs of a session, and what the account is told of them."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fanout.database import execute
-from fanout.lanes.wake import (
+from fanout.lanes.lane_rows import (
     LATEST_PROGRESS,
     lock_lanes,
     probe_statement,
@@ -26,7 +26,7 @@ HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 case = pytest.param
 
 
-def test_the_first_poke_makes_the_lane() -> None:
+def test_the_first_waking_makes_the_lane() -> None:
     account = AccountFactory.create()
     wake_lanes([account.pk], NOW)
     lane = LaneState.objects.get()
@@ -49,7 +49,7 @@ def test_a_lane_is_due_at_the_earlier_moment(stored: datetime | None, due: datet
     wake_lanes([lane.account_id], NOW)
     lane.refresh_from_db()
     assert (lane.poke, lane.due_at, lane.progress_at) == (5, due, NOW)
-    assert (lane.probing, lane.crashes, lane.sample) == (False, 2, "ee"), "a poke forgets nothing"
+    assert (lane.probing, lane.crashes, lane.sample) == (False, 2, "ee"), "waking forgets nothing"
     beside.refresh_from_db()
     assert (beside.poke, beside.due_at) == (0, None)
 
@@ -63,7 +63,7 @@ def test_each_account_for_its_own_moment(django_assert_num_queries: Any) -> None
         wake_lanes_at({}, NOW)
 
 
-def test_a_probe_is_a_poke_that_forgets() -> None:
+def test_a_probe_is_a_waking_that_forgets() -> None:
     lane = LaneStateFactory.create(poke=4, crashes=2, sample="ee", sample_run=7)
     execute(*probe_statement([lane.account_id], NOW))
     lane.refresh_from_db()
@@ -115,6 +115,7 @@ OFFLINE = {"why": "unavailable: no bridge", "probing": True, "next_send_at": NOW
     [
         case({}, True, None, id="held"),
         case({"batch_sent": 0}, True, NOW + 20 * SECOND, id="after-a-batch"),
+        case({"why": "the provider did not answer in time", "timeouts": 2}, True, None, id="no-answers"),
         case({"why": "rate limited: slow down"}, False, NOW + 20 * SECOND, id="rate-limited"),
         case({"holder": "driver"}, False, NOW + 20 * SECOND, id="not-parked-yet"),
         case({"next_send_at": NOW}, False, NOW, id="over"),
@@ -134,7 +135,7 @@ def test_a_lane_goes_on_when_its_provider_is_back(facts: dict[str, Any], woken: 
 
     lane.refresh_from_db()
     assert (lane.next_send_at, lane.tat, lane.probing) == (next_send_at, NOW + SECOND, facts.get("probing", True))
-    assert (lane.due_at == NOW, lane.poke) == ((True, 1) if woken else (False, 0))
+    assert (lane.due_at == NOW, lane.poke, lane.timeouts) == ((True, 1, 0) if woken else (False, 0, 0))
     tried.refresh_from_db()
     limited.refresh_from_db()
     assert tried.next_attempt_at == (None if woken else NOW + 20 * SECOND)

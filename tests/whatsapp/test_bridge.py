@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
@@ -129,7 +130,7 @@ def send(account_id: int, address: str, message_id: str = "crier-1-0", timeout: 
     return asyncio.run(go())
 
 
-def hear() -> None:
+def process_inbound() -> None:
     """As the worker would: everything that came in so far."""
     while worker.step(timezone.now()):
         pass
@@ -166,22 +167,24 @@ def test_a_bridge_killed_midway_loses_nothing_and_doubles_nothing(bridge: Proces
     by_status: dict[str, set[str]] = {}
     for status, address in RunTarget.objects.filter(run=run).values_list("status", "address"):
         by_status.setdefault(status, set()).add(address)
-    doubted = by_status.get("unconfirmed", set())
+    unconfirmed = by_status.get("unconfirmed", set())
     assert max(delivered.values()) == 1
     assert set(by_status) <= {"sent", "unconfirmed"}
     assert by_status["sent"] <= set(delivered)
-    assert set(delivered) - by_status["sent"] <= doubted
+    assert set(delivered) - by_status["sent"] <= unconfirmed
     # One message at a time, so one was in the air.
-    assert len(doubted) <= 1
+    assert len(unconfirmed) <= 1
     _, login = logins(bridge, sender)
     # The number woke its lane: it did not wait until the bridge is asked again.
     resumed = next(line["t"] for line in bridge.delivered() if line["t"] > login["t"])
     assert resumed - login["t"] < RETRY_WHEN_OFFLINE / 2
     # What had gone out all the same is settled by its receipt, which came after the restart.
-    wait_for(lambda: InboundEvent.objects.filter(kind="delivered").count() == GROUPS - len(doubted - set(delivered)))
-    hear()
+    wait_for(
+        lambda: InboundEvent.objects.filter(kind="delivered").count() == GROUPS - len(unconfirmed - set(delivered))
+    )
+    process_inbound()
     left = set(RunTarget.objects.filter(run=run, status="unconfirmed").values_list("address", flat=True))
-    assert left == doubted - set(delivered)
+    assert left == unconfirmed - set(delivered)
     assert RunTarget.objects.filter(run=run, delivered_at=None).count() == len(left)
 
 
@@ -316,6 +319,42 @@ def test_two_bridges_never_have_one_account_and_the_second_takes_over(bridge: Pr
     bridge.start()
 
 
+def test_a_number_that_an_operator_moves_away_and_back(bridge: Process) -> None:
+    sender = account()
+    bridge.pair_all(sender.pk)
+    bridge.wait_state(sender.pk, "connected")
+    address = group_address(str(sender.pk), 0)
+    here = PairedSession.objects.get(account=sender).host
+    call_command("account", "move", str(sender.pk), "--to", f"not {here}")
+
+    wait_for(lambda: bridge.ask("GET", f"/accounts/{sender.pk}").get("status") == 421)
+    assert isinstance(send(sender.pk, address), NotSent)
+    call_command("account", "move", str(sender.pk), "--to", here)
+    bridge.wait_state(sender.pk, "connected")
+    assert isinstance(send(sender.pk, address), Sent)
+    assert len(bridge.delivered()) == 1
+
+
+def test_after_a_restore_nothing_is_sent_before_an_operator_says_so(bridge: Process) -> None:
+    sender = account()
+    bridge.pair_all(sender.pk)
+    bridge.wait_state(sender.pk, "connected")
+    address, stored = group_address(str(sender.pk), 0), PairedSession.objects.filter(account=sender)
+    assert isinstance(send(sender.pk, address), Sent)
+    wait_for(lambda: stored.get().journal_page > 0)
+    bridge.kill()
+    stored.update(journal_page=0)  # as in an older backup
+    bridge.start()
+    bridge.wait_state(sender.pk, "connected")
+
+    refused = send(sender.pk, address, "crier-2-0")
+    assert isinstance(refused, NotSent)
+    assert "restored from a backup" in refused.detail
+    call_command("account", "restored")
+    assert isinstance(send(sender.pk, address, "crier-2-0"), Sent)
+    assert len(bridge.delivered()) == 2
+
+
 def test_a_bridge_that_loses_its_locks_ends_its_sessions_and_begins_anew(bridge: Process) -> None:
     sender = account()
     bridge.pair_all(sender.pk)
@@ -416,6 +455,6 @@ def test_a_number_that_was_paired_brings_its_groups_and_its_address(bridge: Proc
     assert (first.name, first.tags) == ("Neighbours 1", [f"#{sender.pk} Choir line"])
     wait_for(InboundEvent.objects.filter(account=sender, kind="session", detail__state="active").exists)
     Account.objects.filter(pk=sender.pk).update(status="unpaired")
-    hear()
+    process_inbound()
     sender.refresh_from_db()
     assert sender.status == "active"

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.events import HookRequest, Unreadable, json_object, milliseconds, moment, same_secret, signed
+from accounts.channels.provider_events import (
+    HookRequest,
+    Unreadable,
+    json_object,
+    milliseconds,
+    moment,
+    same_secret,
+    signed,
+)
 
 BODY = b'{"a": 1}'
 GOOD = hmac.new(b"k3y", BODY, hashlib.sha256).hexdigest()
