@@ -46,6 +46,7 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 	@$(PY) -m benchmarks.growth --json var/bench.jsonl
 	@$(PY) -m benchmarks.reaction --json var/bench.jsonl
 	@$(PY) -m benchmarks.recovery --json var/bench.jsonl
+	@$(PY) -m benchmarks.numbers --json var/bench.jsonl
 	@$(PY) -m benchmarks.machines --json var/bench.jsonl
 	@$(PY) -m benchmarks.smtp_fanout --json var/bench.jsonl
 	@$(PY) -m benchmarks.smtp_fanout --accounts 4 --connections 40 --json var/bench.jsonl
@@ -84,6 +85,7 @@ whatsapp: runtime ## Install what paired WhatsApp numbers need besides (neonize)
 
 screenshots: dev ## Update the screenshots in docs/img (needs /usr/bin/chromium)
 	@$(PY) -m tests.browser.screenshots
+	@$(PY) -m tests.browser.guide
 
 shell: runtime ## Open a Python shell with the models imported
 	@$(PY) manage.py shell

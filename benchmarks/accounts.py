@@ -178,7 +178,7 @@ def _slices(notes: Notes, drivers: int, accounts: int, until: float) -> None:
     from fanout.engine.driver import Driver
     from fanout.engine.ledger import Ledger
     from fanout.engine.outbox import Outbox
-    from fanout.ops.tasks import collecting_seldom, open_ledger
+    from fanout.ops.tasks import open_ledger, rare_garbage_collection
 
     class AnswersLate(Transport):
         channel = registry.channel("sandbox")
@@ -201,7 +201,7 @@ def _slices(notes: Notes, drivers: int, accounts: int, until: float) -> None:
         driver = Driver(
             SystemClock(), counting, AnswersLate, capacity=accounts, slots=drivers, slice_seconds=min(SLICE, left)
         )
-        with collecting_seldom():
+        with rare_garbage_collection():
             asyncio.run(driver.run())
 
 

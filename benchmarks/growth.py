@@ -48,7 +48,7 @@ def cost(targets: int) -> dict[str, Any]:
     from benchmarks.scratch import scratch_database
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.ops.tasks import collecting_seldom, open_ledger
+    from fanout.ops.tasks import open_ledger, rare_garbage_collection
 
     # Several runs of a small size, one after the other, so that starting up does not count.
     runs, calls = max(1, 10_000 // targets), 0
@@ -73,7 +73,7 @@ def cost(targets: int) -> dict[str, Any]:
         connection.close()
         driver = UntilDone(SystemClock(), open_ledger, AtOnce, capacity=1, slice_seconds=600)
         postgres, ours = postgres_cpu(), _cpu()
-        with collecting_seldom():
+        with rare_garbage_collection():
             asyncio.run(driver.run())
         ours, postgres = _cpu() - ours, postgres_cpu() - postgres
     return {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-SECONDS = 4.0  # that each stretch of sending gets
+SECONDS = 4.0  # that each round of sending gets
 
 
 def main() -> None:

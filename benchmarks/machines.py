@@ -66,7 +66,7 @@ def _machine(pipe: Any, host: str, seconds: float) -> None:
     from accounts.channels.base import Outcome, Part, Sent, Transport
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.ops.tasks import collecting_seldom, open_ledger
+    from fanout.ops.tasks import open_ledger, rare_garbage_collection
 
     began, calls = time.monotonic(), 0
 
@@ -84,7 +84,7 @@ def _machine(pipe: Any, host: str, seconds: float) -> None:
 
     driver = Driver(SystemClock(), open_ledger, AnswersSoon, capacity=ROOM, slice_seconds=seconds)
     driver.identity.host = host
-    with collecting_seldom():
+    with rare_garbage_collection():
         asyncio.run(driver.run())
     pipe.send(calls)
 

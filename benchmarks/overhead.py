@@ -108,7 +108,7 @@ def drive(accounts: int, drivers: int) -> None:
     from accounts.channels.base import Outcome, Part, Sent, Transport
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.ops.tasks import collecting_seldom, open_ledger
+    from fanout.ops.tasks import open_ledger, rare_garbage_collection
 
     class AtOnce(Transport):
         channel = registry.channel("sandbox")
@@ -126,7 +126,7 @@ def drive(accounts: int, drivers: int) -> None:
     driver = UntilDone(
         SystemClock(), open_ledger, AtOnce, capacity=-(-accounts // drivers), slots=drivers, slice_seconds=120
     )
-    with collecting_seldom():
+    with rare_garbage_collection():
         asyncio.run(driver.run())
 
 

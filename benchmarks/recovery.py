@@ -3,17 +3,21 @@
     python -m benchmarks.recovery [--rounds 20] [--json FILE]
 
 A real bridge under the parent of `manage.py up`, with a scripted WhatsApp, and a driver that sends 120 messages a
-minute. The scripted server's book says when the number logged in again and when its next message arrived. `killed`:
-kill -9. `stopped`: SIGSTOP, as silent as an event loop that stands still. `hanging`: killed, and the first login of the
-next bridge never ends. Prints the median and the longest of both, in seconds; then the messages that came twice or are
-called sent and never came (0 is right), and the targets that are unconfirmed. Most of the time until the login is
-Python's start, about two seconds of CPU.
+minute. `killed`: kill -9. `stopped`: SIGSTOP, as silent as an event loop that stands still. `hanging`: killed, and the
+first login of the next bridge never ends. The last two mostly wait, so four sites, each with a database, a bridge and a
+driver of its own, take turns; all rounds take about six minutes.
+
+Prints in seconds, median and longest, when each step had happened after the accident: the parent noticed it, started
+another bridge, that bridge listened, the number began to connect, logged in, and (by the scripted server's book) sent
+its next message; and the CPU that the new bridge had used by then. At last, the messages that came twice or are called
+sent and never came (0 is right), and the targets that are unconfirmed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -21,10 +25,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import django
+import psutil
 
 from benchmarks.reporting import report
 
@@ -34,6 +40,9 @@ GROUPS = 1_000
 PER_MINUTE = 120
 PATIENCE = 120.0
 CALM = 3  # messages between two accidents
+#: sites that share the rounds, and the seconds between two accidents of one: their bridges start one after the other
+SITES = {"killed": (1, 0.0), "stopped": (4, 20.0), "hanging": (4, 24.0)}
+STEPS = ("noticed", "started", "listens", "connects", "login", "message")
 
 
 def main() -> None:
@@ -41,6 +50,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="append the figures to this file, one line each")
     options = parser.parse_args()
+    books: Counter[str] = Counter()
+    for accident, (sites, _) in SITES.items():
+        shares = [len(range(site, options.rounds, sites)) for site in range(sites)]
+        shares = [rounds for rounds in shares if rounds]
+        with ProcessPoolExecutor(len(shares), multiprocessing.get_context("spawn")) as pool:
+            results = list(pool.map(play, [accident] * len(shares), shares, range(len(shares))))
+        rounds = [one for measured, _ in results for one in measured]
+        for _, counted in results:
+            books.update(counted)
+        figures = {name: spread([one[name] for one in rounds]) for name in (*STEPS, "cpu")}
+        report({"after": accident, "rounds": len(rounds), **figures}, options.json)
+    report(dict(books), options.json)
+
+
+def play(accident: str, rounds: int, site: int) -> tuple[list[dict[str, float]], dict[str, int]]:
+    """Play the rounds of one site; return what each measured, and the counts of its books."""
     django.setup()
     from benchmarks.scratch import scratch_database
 
@@ -48,13 +73,19 @@ def main() -> None:
         scene = Scene(Path(folder))
         try:
             scene.start()
-            for what in (scene.killed, scene.stopped, scene.hanging):
-                logins, messages = zip(*(what() for _ in range(options.rounds)))
-                figures = {"login": spread(logins), "message": spread(messages)}
-                report({"after": what.__name__, "rounds": options.rounds, **figures}, options.json)
-            report(scene.books(), options.json)
+            measured = []
+            for _ in range(rounds):
+                scene.calm_down()
+                wait_for_turn(site, *SITES[accident])
+                measured.append(scene.after(accident))
+            return measured, scene.books()
         finally:
             scene.end()
+
+
+def wait_for_turn(site: int, sites: int, every: float) -> None:
+    if every:
+        time.sleep((site * every / sites - time.time()) % every)
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
@@ -78,7 +109,8 @@ class Scene:
         self.script()
         # Accidents come faster here than in life, where the next one finds a child that has run for a while.
         children.SETTLED_SECONDS = 1.0
-        self.parent = Supervisor(lambda words: None, "127.0.0.1", 8000, sandbox=False, workers=None)
+        self.noticed = 0.0
+        self.parent = Supervisor(self._notice, "127.0.0.1", 8000, sandbox=False, workers=None)
         self.parent.env |= environment() | {"WHATSAPP_SCRIPT": settings.WHATSAPP_SCRIPT}
         self.ending = threading.Event()
         self.threads = [threading.Thread(target=work) for work in (self._watch, self._drive)]
@@ -96,7 +128,7 @@ class Scene:
         self.parent._start_bridges()
         for thread in self.threads:
             thread.start()
-        self._calm_down()
+        self.calm_down()
 
     def end(self) -> None:
         self.ending.set()
@@ -132,34 +164,36 @@ class Scene:
         asyncio.run(drive())
         connection.close()
 
+    def _notice(self, words: str) -> None:
+        self.noticed = time.time()
+
     # -- accidents ----------------------------------------------------------------------------------------
 
-    def killed(self) -> tuple[float, float]:
-        return self._after(signal.SIGKILL)
-
-    def stopped(self) -> tuple[float, float]:
-        return self._after(signal.SIGSTOP)
-
-    def hanging(self) -> tuple[float, float]:
-        self.script(connect={"hang": True, "times": 1})
-        try:
-            return self._after(signal.SIGKILL)
-        finally:
-            self.script()
-
-    def _after(self, what: signal.Signals) -> tuple[float, float]:
-        """Cause the accident; return the seconds until the number's next login, and until its next message."""
-        self._calm_down()
+    def after(self, accident: str) -> dict[str, float]:
+        """Cause the accident; return the seconds until each step, and the CPU that the next bridge used."""
+        if accident == "hanging":
+            self.script(connect={"hang": True, "times": 1})
         (child,) = self.parent.bridges.values()
-        assert child.pid is not None
-        os.kill(child.pid, what)
+        pid = child.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP if accident == "stopped" else signal.SIGKILL)
         at = time.time()
         self._wait(lambda: any(line["t"] > at for line in self.book.lines("login")[-1:]))
         login = self.book.lines("login")[-1]["t"]
         self._wait(lambda: self.book.lines()[-1]["t"] > login)
-        return login - at, next(line["t"] for line in self.book.lines() if line["t"] > login) - at
+        cpu = psutil.Process(child.pid).cpu_times()
+        self.script()
+        moments = {
+            "noticed": self.noticed,
+            "started": child.started - time.monotonic() + time.time(),
+            "listens": (self.folder / "whatsapp" / "bridge.url").stat().st_mtime,
+            "connects": next(line["t"] for line in self.book.lines("connect") if line["t"] > at),
+            "login": login,
+            "message": next(line["t"] for line in self.book.lines() if line["t"] > login),
+        }
+        return {name: moment - at for name, moment in moments.items()} | {"cpu": cpu.user + cpu.system}
 
-    def _calm_down(self) -> None:
+    def calm_down(self) -> None:
         seen = len(self.book.lines())
         self._wait(lambda: len(self.book.lines()) >= seen + CALM)
 

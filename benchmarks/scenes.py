@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 
 from accounts.models import Account
-from fanout.lanes.wake import wake_lanes
+from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Run
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 

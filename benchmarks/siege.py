@@ -130,7 +130,7 @@ class Scene:
         return [*(reverse(f"admin:{name}") for name in names), run]
 
     def person(self) -> tuple[str, str]:
-        """Return the address of a new recipient of Mei's, and the path of the webhook that hears from them."""
+        """Return the address of a new recipient of Mei's, and the path of the webhook that gets their messages."""
         from reminders.models import Recipient
 
         self.stopped += 1

@@ -197,7 +197,7 @@ async def drive() -> float:
     from accounts.channels.registry import transport_for
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.ops.tasks import collecting_seldom, open_ledger
+    from fanout.ops.tasks import open_ledger, rare_garbage_collection
 
     driver = Driver(
         SystemClock(),
@@ -206,7 +206,7 @@ async def drive() -> float:
         capacity=settings.BOT_FIRE_CONCURRENCY,
         slice_seconds=3600,
     )
-    with collecting_seldom():
+    with rare_garbage_collection():
         began = time.perf_counter()
         driving = asyncio.create_task(driver.run())
         seconds = await finished() - began

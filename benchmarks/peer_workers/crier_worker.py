@@ -21,7 +21,7 @@ def work() -> None:
     from accounts.channels.base import Outcome, Part, Sent, Transport
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.ops.tasks import collecting_seldom, open_ledger
+    from fanout.ops.tasks import open_ledger, rare_garbage_collection
 
     class Noting(Transport):
         channel = registry.channel("sandbox")
@@ -37,7 +37,7 @@ def work() -> None:
     driver = Driver(
         SystemClock(), open_ledger, Noting, capacity=-(-ACCOUNTS // drivers), slots=drivers, slice_seconds=3600
     )
-    with collecting_seldom():
+    with rare_garbage_collection():
         asyncio.run(driver.run())
 
 
