@@ -31,6 +31,10 @@ LOCKED = (
     "Another session has locked what this would change, and has not let go of it in time. Nothing was changed: try "
     "again in a minute. If it stays like this, `manage.py doctor` names the session."
 )
+BEHIND_A_PROXY = (
+    "A pooling proxy stands between Crier and PostgreSQL: session advisory locks are not safe there. "
+    "Point DATABASE_URL at PostgreSQL itself."
+)
 #: seconds, in answers with the status 503
 RETRY_AFTER = "5"
 #: PostgreSQL's classes of errors: connection exceptions, operator intervention such as a restart, too many connections
@@ -47,6 +51,8 @@ def sentence(error: BaseException) -> str:
         return f"{error.filename} cannot be used: {error.strerror}. Give Crier's user the right to it."
     if is_locked(error):
         return LOCKED
+    if is_proxy(error):
+        return BEHIND_A_PROXY
     if isinstance(error, UNAVAILABLE):
         return f"The database is not available: {first_line(error)}."
     return set_up_problem() if isinstance(error, OUTDATED) else ""
@@ -106,6 +112,11 @@ def is_locked(error: BaseException | None) -> bool:
     """Return whether the database refused because another session has locked a row for longer than we wait."""
     cause = error.__cause__ if isinstance(error, OperationalError) else error
     return isinstance(cause, errors.LockNotAvailable)
+
+
+def is_proxy(error: BaseException) -> bool:
+    """Return whether a pooling proxy refused the connection: unlike PostgreSQL it takes no options of a session."""
+    return isinstance(error, UNAVAILABLE) and "unsupported startup parameter" in str(error)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

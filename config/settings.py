@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from csp.constants import NONE, SELF
 
 from accounts.knobs import KNOBS
-from config import env
+from config import env, problems
 
 BASE_DIR = env.BASE_DIR
 VAR_DIR = env.VAR_DIR
@@ -127,6 +127,7 @@ DATABASE_URL = env.database_url()
 # which may have locked rows that drivers and operators wait for. 0: no limit. Drivers have limits of their own.
 DATABASE_LOCK_SECONDS = env.number("DATABASE_LOCK_SECONDS", 15, 0, 86_400)
 DATABASE_IDLE_SECONDS = env.number("DATABASE_IDLE_SECONDS", 60, 0, 86_400)
+BEHIND_A_PROXY = problems.BEHIND_A_PROXY
 DATABASES = {
     "default": env.database_settings(DATABASE_URL, DATABASE_LOCK_SECONDS, DATABASE_IDLE_SECONDS)
     # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh

@@ -7,12 +7,16 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from django.core.management import call_command
+from django.utils import timezone
 
+from accounts.channels.templates import Template
+from accounts.models import MessageTemplate
 from reminders.models import Recipient, Suppression
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, SuppressionFactory, UserFactory
 
@@ -98,6 +102,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Path
     mei = UserFactory.create(username="mei", is_superuser=True)
     AccountFactory.create(owner=mei, label="Events line")
     AccountFactory.create(owner=mei, label="Sales", channel="smtp", address="sales@example.com")
+    line = AccountFactory.create(
+        owner=mei, label="Line", channel="cloud", config={"phone_number_id": "1"}, templates_read_at=timezone.now()
+    )
+    news = Template("news", "en", body="News from the choir: {{1}} Reply STOP to get no more.")
+    MessageTemplate.objects.create(account=line, name=news.name, language=news.language, content=asdict(news))
     ReminderFactory.create(owner=mei, account__owner=mei, title="Water works", targets=3)
     RunFactory.create(pk=12, status="success", targets={"sent": 1})
     SuppressionFactory.create(address="ann@example.com")
@@ -105,6 +114,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Path
         (tmp_path / name).write_text("secret")
     (tmp_path / "groups.csv").write_text("address,name\n120363025246125486@g.us,Choir\n")
     (tmp_path / "old-list.csv").write_text("bob@example.com\n")
+    (tmp_path / "people.csv").write_text("address,name\n+60123456789,Ann\n")
     (tmp_path / "list.txt").write_text("ann.lee@example.com\nbo@example.com\n")
     return tmp_path
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import psycopg
+from django.conf import settings
 from psycopg.rows import dict_row
 
 from fanout.database import Statement
@@ -187,7 +188,4 @@ async def refuse_proxy(link: Link, told: int) -> None:
     that runs our statements. Behind one that pools by transaction, two clients were seen holding the same lock."""
     (row,) = await link.query("SELECT pg_backend_pid() AS pid")
     if row["pid"] != told:
-        raise ProxyRefused(
-            "A pooling proxy stands between Crier and PostgreSQL: session advisory locks are not safe there. "
-            "Point DATABASE_URL at PostgreSQL itself."
-        )
+        raise ProxyRefused(settings.BEHIND_A_PROXY)

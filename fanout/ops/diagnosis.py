@@ -26,7 +26,14 @@ from accounts.channels import registry
 from accounts.inputs import counted
 from accounts.models import Account
 from accounts.signin import sign_in
-from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
+from config.problems import (
+    ANOTHER_VERSION,
+    BEHIND_A_PROXY,
+    from_another_version,
+    is_empty,
+    is_proxy,
+    migrations_left,
+)
 from config.web import FURTHER_CONNECTIONS
 from fanout.database import conninfo, execute
 from fanout.engine import commit
@@ -451,6 +458,8 @@ def examine() -> Iterator[Verdict]:
         except (DatabaseError, psycopg.Error) as problem:
             hint = "check that PostgreSQL is running and that DATABASE_URL is right"
             verdict = Verdict(look.__name__, FAILED, str(problem).splitlines()[0], hint)
+            if is_proxy(problem):
+                verdict = Verdict("proxy", FAILED, BEHIND_A_PROXY)
         yield verdict
         if verdict.state == FAILED and look in (database, migrations):
             return

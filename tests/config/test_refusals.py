@@ -87,7 +87,7 @@ def test_nothing_starts_behind_a_pooling_proxy(pooled: str, tmp_path: Path) -> N
     wait_for(url)
     for command in (("cluster", "main"), ("cluster", "drivers")):
         code, lines = said(*command, DATABASE_URL=url)
-        assert (code, len(lines)) == (1, 1)
+        assert (code, len(lines)) == (1, 1), "\n".join(lines)
         assert lines[0].startswith(PROXY)
     code, lines = said("up", "--port", str(free_port()), DATABASE_URL=url, CRIER_VAR=str(tmp_path))
     assert code == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from accounts.models import Account
-from fanout.database import conninfo
+from fanout.database import conninfo, execute
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, prepare
 from fanout.engine.driver import Driver
@@ -312,8 +313,13 @@ def fresh(run: Run) -> Run:
 
 
 def books_balance(run: Run) -> bool:
+    """Return whether the run's row, with the changes that are appended and not counted yet, agrees with its targets."""
     run.refresh_from_db()
-    counted = dict.fromkeys(("pending", "sending", "sent", "failed", "skipped", "unconfirmed"), 0)
-    for status in run.targets.values_list("status", flat=True):
-        counted[status] += 1
-    return all(getattr(run, status) == n for status, n in counted.items()) and run.total == sum(counted.values())
+    words = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
+    sums = ", ".join(f"coalesce(sum({word}), 0) AS {word}" for word in words)
+    (appended,) = execute(
+        f"SELECT {sums} FROM fanout_runchange WHERE run_id = %(run)s AND id > %(to)s",
+        {"run": run.pk, "to": run.counted_to},
+    )
+    counted = Counter(run.targets.values_list("status", flat=True))
+    return run.total == counted.total() and all(getattr(run, word) + appended[word] == counted[word] for word in words)

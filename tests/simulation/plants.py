@@ -23,7 +23,7 @@ def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 def record_before_send(patch: pytest.MonkeyPatch) -> None:
     async def deliver(self: Any, run: Any, target: Any, claim: Any, debt: Any) -> None:
-        part = self._part(run, target)
+        part = self._part(run, target, target.parts_sent)
         await self._settle(run, replace(target), part, claim, Sent("guessed"), 0)
         await self._call(run, target, part, claim, debt)
 

@@ -16,7 +16,7 @@ from django.db import OperationalError, connection, connections
 from django_q import cluster as django_q_cluster
 from django_q.cluster import Cluster, Sentinel
 
-from config.problems import set_up_problem
+from config.problems import BEHIND_A_PROXY, is_proxy, set_up_problem
 from fanout.management.base import NotDone, PlainCommand
 from fanout.ops import broker, diagnosis, heartbeat, tasks
 
@@ -86,6 +86,8 @@ def _wait_for_database(name: str) -> None:
         try:
             connection.ensure_connection()
         except OperationalError as error:
+            if is_proxy(error):
+                raise NotDone(BEHIND_A_PROXY) from None
             log.warning("waiting for the database: %s", error, extra={"cluster": name})
             time.sleep(1)
         else:
