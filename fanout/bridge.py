@@ -195,6 +195,7 @@ def withdraw(address: str) -> None:
 
 
 PREFIX = "crier-bridge "
+LONGEST_ADDRESS = 63 - len(PREFIX)  # PostgreSQL cuts the name of a session at 63 bytes
 
 ACCOUNTS = "SELECT id FROM accounts_account WHERE channel = %s"
 TAKE = "SELECT pg_try_advisory_lock(%s, %s) AS taken"
@@ -238,7 +239,7 @@ class LockShard:
 
     When that session ends, its locks are gone and other bridges take the accounts. The session's application name is
     the bridge's address, so PostgreSQL itself says where an account's session is, for as long as that is true.
-    `address` is set once the bridge listens; PostgreSQL cuts names at 63 bytes, which leaves 40 for a host.
+    `address` is set once the bridge listens, and has at most `LONGEST_ADDRESS` characters.
     """
 
     def __init__(self, info: str, channel: str) -> None:

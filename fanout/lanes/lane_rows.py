@@ -14,6 +14,7 @@ from django.db import transaction
 
 from fanout.database import LOCK_RUNS, Statement, execute, lock_in_order
 from fanout.models.run import Run, in_sql
+from fanout.rules.pace import ELSEWHERE_MOST
 
 # No moment later than this is ever written: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
@@ -88,14 +89,15 @@ def hold_lane(account: int, until: datetime, now: datetime) -> None:
 SPEND_ELSEWHERE = """
 UPDATE fanout_lanestate
    SET written_elsewhere = written_elsewhere + 1, poke = poke + 1,
-       tat = CASE WHEN holder = '' THEN greatest(tat, %(at)s) + %(interval)s ELSE tat END
+       tat = CASE WHEN holder = '' THEN greatest(tat, least(greatest(tat, %(at)s) + %(interval)s, %(at)s + %(most)s))
+                  ELSE tat END
  WHERE account_id = %(account)s
 """
 
 
 def spend_elsewhere(account: int, interval: timedelta, at: datetime) -> None:
     """Take a message that a person wrote with the account's phone from the lane's pace."""
-    execute(SPEND_ELSEWHERE, {"account": account, "interval": interval, "at": at})
+    execute(SPEND_ELSEWHERE, {"account": account, "interval": interval, "at": at, "most": ELSEWHERE_MOST})
 
 
 WAKE_AFTER_CLOCK_CHANGE = """

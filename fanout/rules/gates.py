@@ -51,6 +51,7 @@ class Close:
 
 #: Message 2 that could not go out within a day of the reply
 TOO_LATE = "too late: the reply was more than 24 hours ago"
+CLOSED_FOR_A_DAY = "the account and the window are not open together within 24 hours of the reply"
 #: Message 2 for a reply that came while Message 1 was under way, which then failed
 NO_MESSAGE_1 = "Message 1 is not known to have gone out"
 

@@ -15,6 +15,8 @@ NEVER_LONGER_THAN = 10.0  # seconds: a slow-down stops here; an operator's own p
 SLOW = 1.5  # above the error threshold the delay grows by exactly half
 STEP_BACK = 0.01  # and falls back in these steps, one for every outcome
 NOTHING = timedelta(0)
+#: how long messages that a person wrote with the account's phone may hold it up, all together
+ELSEWHERE_MOST = timedelta(seconds=60)
 BACKPRESSURE_FACTORS = (1.2, 1.4)  # under backpressure every wait between sends grows by a factor from this range
 
 
@@ -148,13 +150,14 @@ def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> P
 
 
 def spent_elsewhere(state: PaceState, settings: PaceSettings, messages: int, now: datetime) -> PaceState:
-    """Return the pace after a person wrote so many messages with the account's phone: each takes a token. What they
-    wrote in a minute holds the account up for a minute at most."""
+    """Return the pace after a person wrote so many messages with the account's phone: each takes a token. Together they
+    hold the account up for a minute at most."""
     if messages <= 0 or not settings.per_minute:
         return state
     interval = slowed(settings.interval, state.slow_factor)
     arrival = max(state.theoretical_arrival or now, now)
-    return replace(state, theoretical_arrival=arrival + timedelta(seconds=min(messages * interval, 60)))
+    spent = min(arrival + timedelta(seconds=messages * interval), now + ELSEWHERE_MOST)
+    return replace(state, theoretical_arrival=max(arrival, spent))
 
 
 def held(state: PaceState, until: datetime) -> PaceState:

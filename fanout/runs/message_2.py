@@ -20,7 +20,7 @@ from fanout.lanes.account_state import CALENDAR_COLUMNS, calendar_of
 from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
-from fanout.rules.gates import TOO_LATE
+from fanout.rules.gates import CLOSED_FOR_A_DAY, TOO_LATE
 from fanout.runs import transitions
 from reminders.moments import wall_clock
 from reminders.placeholders import lacking, required_in
@@ -64,7 +64,7 @@ def queue_for_reply(target_id: int, people: Sequence[int], replied_at: datetime,
         return "no second Message 2"
     expires_at, opens = replied_at + WITHIN, _opens(message_1, now)
     if opens is None or opens >= expires_at:
-        return _only_count(message_1, TOO_LATE, expires_at, now)
+        return _only_count(message_1, TOO_LATE if now >= expires_at else CLOSED_FOR_A_DAY, expires_at, now)
     if lacks := set(required_in(json.loads(message_1["reply_parts"]))) - set(json.loads(message_1["values"])):
         return _only_count(message_1, lacking(lacks), expires_at, now)
     _send(message_1, expires_at, opens, now)

@@ -187,6 +187,15 @@ def test_what_is_written_on_the_phone_counts(holder: str, at: datetime, tat: dat
     assert (lane.tat, lane.poke, lane.written_elsewhere) == (tat, poke, poke)
 
 
+def test_many_written_on_the_phone_hold_a_slow_number_for_a_minute_in_total() -> None:
+    account = AccountFactory.create(channel="whatsapp", config={}, max_send_per_minute=2)
+    LaneStateFactory.create(account=account, holder="")
+    for n in range(20):
+        write_on_phone(account, NOW - timedelta(seconds=20 - n))
+    lane = LaneState.objects.get(account=account)
+    assert NOW < lane.tat <= NOW + timedelta(seconds=60)
+
+
 def test_it_begins_a_chat_like_ours() -> None:
     account = AccountFactory.create(channel="whatsapp", config={})
     for _ in range(2):

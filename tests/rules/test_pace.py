@@ -351,6 +351,8 @@ def test_one_outcome_is_one_step_back(factor: float, after: float) -> None:
         case(PaceSettings(60, 3), None, 2, NOW + 2 * SECOND, id="from-now"),
         case(PaceSettings(60, 3), NOW + SECOND, 1, NOW + 2 * SECOND, id="behind-ours"),
         case(PaceSettings(60, 3), None, 90, NOW + 60 * SECOND, id="a-minute-at-most"),
+        case(PaceSettings(2, 3), NOW + 50 * SECOND, 1, NOW + 60 * SECOND, id="a-minute-in-total"),
+        case(PaceSettings(2, 3), NOW + 80 * SECOND, 1, NOW + 80 * SECOND, id="never-earlier"),
         case(PaceSettings(60, 3), NOW + SECOND, 0, NOW + SECOND, id="none"),
         case(PaceSettings(0, 3), None, 5, None, id="no-limit"),
     ],

@@ -15,6 +15,7 @@ from accounts.models import DailyLimit
 from fanout.inbound import worker
 from fanout.inbound.worker import EFFECTS
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
+from fanout.rules.gates import CLOSED_FOR_A_DAY
 from fanout.runs import controls, corrections, message_2
 from reminders.models import Recipient
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
@@ -294,14 +295,14 @@ def test_a_reply_right_after_the_opening_does_not_wait_for_the_minute(stage: Sta
     assert {to for to, _ in deliveries(stage)} == {phone(0), phone(1)}
 
 
-def test_too_late_when_the_account_opens_only_after_a_day(stage: Stage) -> None:
+def test_none_when_the_account_opens_only_after_a_day(stage: Stage) -> None:
     friday = MONDAY + timedelta(days=4)
     account = stage.account(send_days=[1, 2, 3, 4, 5])
     run = sent(stage, at=friday + 8 * HOUR, account=account)
     stage.now = friday + 13 * HOUR
-    assert say(account, 0, stage.now) == "noted; no Message 2: too late: the reply was more than 24 hours ago"
+    assert say(account, 0, stage.now) == f"noted; no Message 2: {CLOSED_FOR_A_DAY}"
     child = child_of(run)
-    assert (child.status, message_2.summary(child, stage.now)) == ("failed", "1 too late")
+    assert (child.status, message_2.summary(child, stage.now)) == ("failed", "1 skipped")
     jump(stage, friday + 3 * 24 * HOUR)
     assert not deliveries(stage)
 

@@ -19,7 +19,7 @@ from config.local import supervisor
 from config.local.children import Child, end
 from config.local.supervisor import Supervisor
 from fanout import bridge
-from tests.commands.calling import not_done
+from tests.commands.calling import bad_input, not_done
 from tests.crier_processes import MANAGE, environment
 from tests.factories import AccountFactory
 from tests.whatsapp.running import wait_for, write_script
@@ -71,6 +71,11 @@ def test_the_command_says_what_to_install(settings: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr("fanout.management.commands.whatsapp_bridge.installed", lambda: False)
 
     assert "pip install -r requirements-whatsapp.lock" in not_done("whatsapp_bridge")
+
+
+def test_an_address_that_postgresql_would_cut_is_refused() -> None:
+    url = "http://ip-10-0-0-5.eu-central-1.compute.internal:8766"
+    assert "takes at most 50 characters, this one has 53" in bad_input("whatsapp_bridge", "--public-url", url)
 
 
 @pytest.mark.processes
