@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from accounts.models import Account
-from fanout.database import conninfo
+from fanout.database import conninfo, execute
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, prepare
 from fanout.engine.driver import Driver
@@ -311,9 +312,18 @@ def fresh(run: Run) -> Run:
     return run
 
 
+COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
+APPENDED = f"""
+SELECT {", ".join(f"coalesce(sum({word}), 0) AS {word}" for word in COUNTERS)}
+  FROM fanout_runchange WHERE run_id = %(run)s AND id > %(counted_to)s
+"""
+
+
 def books_balance(run: Run) -> bool:
+    """Return whether the run's row and the changes appended since agree with its targets. A driver that was killed
+    leaves such changes behind."""
     run.refresh_from_db()
-    counted = dict.fromkeys(("pending", "sending", "sent", "failed", "skipped", "unconfirmed"), 0)
-    for status in run.targets.values_list("status", flat=True):
-        counted[status] += 1
-    return all(getattr(run, status) == n for status, n in counted.items()) and run.total == sum(counted.values())
+    (appended,) = execute(APPENDED, {"run": run.pk, "counted_to": run.counted_to})
+    counted = Counter(run.targets.values_list("status", flat=True))
+    agree = all(getattr(run, word) + appended[word] == counted[word] for word in COUNTERS)
+    return agree and run.total == counted.total()
