@@ -113,7 +113,7 @@ class Stage:
 
     def fire(self, reminder: Reminder, at: datetime | None = None) -> Run:
         done = controls.fire(reminder, self.user, at or self.now)
-        assert done.run is not None
+        assert done.run is not None, done.text
         return done.run
 
     # --- playing ----------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ LEFT_BEHIND = (
     "fanout_mediaupload",
     "fanout_knownchat",
     "fanout_runtarget",
+    "fanout_runchange",
+    "fanout_offload",
     "fanout_run",
     "fanout_lanestate",
     "fanout_driver",
