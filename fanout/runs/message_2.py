@@ -21,7 +21,7 @@ from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
 from fanout.rules.gates import TOO_LATE
-from fanout.runs import transitions
+from fanout.runs import texts, transitions
 from reminders.moments import wall_clock
 from reminders.placeholders import lacking, required_in
 
@@ -37,8 +37,8 @@ TITLE_LENGTH = 200
 # Message 1, its run, the hours of its account and the Message 2 that its run has: everything that decides, at once. Who
 # got Message 2 is found by the recipients with that address, which have an index; the address has none.
 MESSAGE_1 = f"""
-SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coalesce(t.values, '{{}}') AS values,
-       r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts,
+SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, t.address,
+       coalesce(t.values, '{{}}') AS values, r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts, r.reminder_id,
        r.timezone, r.window_start_hour, r.window_end_hour, r.window_closes_at,
        {", ".join(f"a.{column} AS account_{column}" for column in CALENDAR_COLUMNS)},
        m.id AS message_2, m.status AS message_2_status, m.window_closes_at AS message_2_closes_at,
@@ -67,7 +67,8 @@ def queue_for_reply(target_id: int, people: Sequence[int], replied_at: datetime,
         return _only_count(message_1, TOO_LATE, expires_at, now)
     if lacks := set(required_in(json.loads(message_1["reply_parts"]))) - set(json.loads(message_1["values"])):
         return _only_count(message_1, lacking(lacks), expires_at, now)
-    _send(message_1, expires_at, opens, now)
+    if not _send(message_1, expires_at, opens, now):
+        return f"Message 2: {texts.MAY_HAVE_GONE_OUT}"
     return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, message_1['timezone'])}"
 
 
@@ -125,7 +126,19 @@ def _make(message_1: Row, opens: datetime, now: datetime) -> Run:
     return run
 
 
-def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) -> None:
+# A Message 2 that a machine had claimed and that the database has lost with its target: the only message of this
+# reminder to this person after Message 1, apart from another firing that was lost as well.
+LOST = """
+SELECT part, claimed_at FROM fanout_lostclaim
+ WHERE address = %(address)s AND reminder_id = %(reminder_id)s AND account_id = %(account_id)s AND run_id <> %(run)s
+   AND NOT target_found AND claimed_at >= coalesce(%(claimed_at)s::timestamptz, '-infinity')
+ ORDER BY part DESC, claimed_at DESC LIMIT 1
+"""
+
+
+def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) -> bool:
+    """Add the target to Message 2 and wake its lane. Returns False where it may have gone out before the database lost
+    it: then it is unconfirmed."""
     paused = message_1["run_status"] == Run.Status.PAUSED and message_1["pause_reason"] == PauseReason.OPERATOR
     run = message_1["message_2"] or _make(message_1, opens, now).pk
     # Widened as far as the Message 2 was; a new one has the window of its Message 1.
@@ -136,21 +149,33 @@ def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) 
         transitions.reopen_for_account(run, message_1["account_id"], window.closes_on(opens), paused, now)
     )
     waits = {"status": Status.PENDING, "why": "", "settled_at": None}
+    lost = execute(LOST, message_1)
+    for claim in lost:
+        waits |= {"status": Status.UNCONFIRMED, "why": texts.MAY_HAVE_GONE_OUT, "kind": "unknown", "tries": 1} | claim
     execute(ADD, _added(run, message_1, expires_at, max(opens, now)) | waits)
     wake_lanes(lanes, now)
+    return not lost
 
 
 ADD = """
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, "values", planned_at, expires_at,
-                              status, error, settled_at, parts_sent, attempts, claim_epoch, provider_id, error_kind)
+                              status, error, settled_at, parts_sent, attempts, claimed_at, claim_epoch, provider_id,
+                              error_kind, in_doubt)
 SELECT r.id, t.account_id, t.recipient_id, r.total + 1, t.address, t.values, %(planned_at)s, %(expires_at)s,
-       %(status)s, %(why)s, %(settled_at)s, 0, 0, 0, '', ''
+       %(status)s, %(why)s, %(settled_at)s, %(part)s, %(tries)s, %(claimed_at)s, 0, '', %(kind)s, %(kind)s = 'unknown'
   FROM fanout_run r, fanout_runtarget t WHERE r.id = %(run)s AND t.id = %(message_1)s
 """
 
 
 def _added(run: int, message_1: Row, expires_at: datetime, planned_at: datetime) -> dict[str, Any]:
-    return {"run": run, "message_1": message_1["id"], "expires_at": expires_at, "planned_at": planned_at}
+    never_tried = {"part": 0, "tries": 0, "claimed_at": None, "kind": ""}
+    return {
+        "run": run,
+        "message_1": message_1["id"],
+        "expires_at": expires_at,
+        "planned_at": planned_at,
+        **never_tried,
+    }
 
 
 def skip_expired(now: datetime) -> int:
