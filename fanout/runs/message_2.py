@@ -37,15 +37,23 @@ TITLE_LENGTH = 200
 # Message 1, its run, the hours of its account and the Message 2 that its run has: everything that decides, at once. Who
 # got Message 2 is found by the recipients with that address, which have an index; the address has none.
 MESSAGE_1 = f"""
-SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, t.address,
-       coalesce(t.values, '{{}}') AS values, r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts, r.reminder_id,
+SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coalesce(t.values, '{{}}') AS values,
+       r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts,
        r.timezone, r.window_start_hour, r.window_end_hour, r.window_closes_at,
        {", ".join(f"a.{column} AS account_{column}" for column in CALENDAR_COLUMNS)},
        m.id AS message_2, m.status AS message_2_status, m.window_closes_at AS message_2_closes_at,
+       lost.part AS lost_part, lost.claimed_at AS lost_at,
        EXISTS (SELECT FROM fanout_runtarget o
                 WHERE o.recipient_id = ANY(%(people)s::bigint[]) AND o.run_id = m.id) AS had_message_2
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
   LEFT JOIN fanout_run m ON m.answers_id = r.id
+  -- A Message 2 that a machine had claimed, and that the database has lost with its target: what else this reminder
+  -- sent to this person after Message 1.
+  LEFT JOIN LATERAL (
+    SELECT l.part, l.claimed_at FROM fanout_lostclaim l
+     WHERE l.address = t.address AND l.reminder_id = r.reminder_id AND l.account_id = t.account_id
+       AND l.run_id <> r.id AND NOT l.target_found AND l.claimed_at >= coalesce(t.claimed_at, '-infinity')
+     ORDER BY l.part DESC, l.claimed_at DESC LIMIT 1) AS lost ON true
  WHERE t.id = %(target)s
 """
 
@@ -126,16 +134,6 @@ def _make(message_1: Row, opens: datetime, now: datetime) -> Run:
     return run
 
 
-# A Message 2 that a machine had claimed and that the database has lost with its target: the only message of this
-# reminder to this person after Message 1, apart from another firing that was lost as well.
-LOST = """
-SELECT part, claimed_at FROM fanout_lostclaim
- WHERE address = %(address)s AND reminder_id = %(reminder_id)s AND account_id = %(account_id)s AND run_id <> %(run)s
-   AND NOT target_found AND claimed_at >= coalesce(%(claimed_at)s::timestamptz, '-infinity')
- ORDER BY part DESC, claimed_at DESC LIMIT 1
-"""
-
-
 def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) -> bool:
     """Add the target to Message 2 and wake its lane. Returns False where it may have gone out before the database lost
     it: then it is unconfirmed."""
@@ -149,9 +147,9 @@ def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) 
         transitions.reopen_for_account(run, message_1["account_id"], window.closes_on(opens), paused, now)
     )
     waits = {"status": Status.PENDING, "why": "", "settled_at": None}
-    lost = execute(LOST, message_1)
-    for claim in lost:
-        waits |= {"status": Status.UNCONFIRMED, "why": texts.MAY_HAVE_GONE_OUT, "kind": "unknown", "tries": 1} | claim
+    if lost := message_1["lost_at"] is not None:
+        waits |= {"status": Status.UNCONFIRMED, "why": texts.MAY_HAVE_GONE_OUT, "kind": "unknown", "tries": 1}
+        waits |= {"part": message_1["lost_part"], "claimed_at": message_1["lost_at"]}
     execute(ADD, _added(run, message_1, expires_at, max(opens, now)) | waits)
     wake_lanes(lanes, now)
     return not lost
