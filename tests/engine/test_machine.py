@@ -129,8 +129,8 @@ class Machine(RuleBasedStateMachine):
 
 
 def wipe() -> None:
-    """Empty all tables. Django's flush numbers runs from 1 again and does not know the table of appended changes: those of
-    an earlier run 1 would be counted for the next one."""
+    """Empty all tables. Django's flush numbers runs from 1 again and does not know the table of appended changes:
+    those of an earlier run 1 would be counted for the next one."""
     call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=True)
     execute("TRUNCATE fanout_runchange", {})
 
