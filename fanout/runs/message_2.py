@@ -146,7 +146,7 @@ def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) 
     lanes = carry_out(
         transitions.reopen_for_account(run, message_1["account_id"], window.closes_on(opens), paused, now)
     )
-    waits = {"status": Status.PENDING, "why": "", "settled_at": None}
+    waits: dict[str, Any] = {"status": Status.PENDING, "why": "", "settled_at": None}
     if lost := message_1["lost_at"] is not None:
         waits |= {"status": Status.UNCONFIRMED, "why": texts.MAY_HAVE_GONE_OUT, "kind": "unknown", "tries": 1}
         waits |= {"part": message_1["lost_part"], "claimed_at": message_1["lost_at"]}
