@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from fanout.database import LOCK_RUNS, Returned, Steps, carry_out_with
-from fanout.engine.commit import locked_rows, plain
+from fanout.database import LOCK_RUNS, Returned, Steps, WriteAll, carry_out_with
+from fanout.engine.commit import Result, locked_rows, plain
 from fanout.engine.connection import may_work_later
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.loading import RUNS
 from fanout.engine.outbox import Stop
 from fanout.lanes import status
+from fanout.lanes.lane_rows import wake_statement
 from fanout.models.run import PauseReason
 from fanout.rules.gates import Close
 from fanout.rules.outcomes import AccountChange
@@ -89,6 +90,26 @@ def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
     for run in runs:
         if not (yield from transitions.step_aside(run["id"], account_id, f"account {account_id}", gate.why, now)):
             yield from transitions.pause(run["id"], gate, {}, now)
+
+
+async def store_late(ledger: Ledger, results: list[Result], now: datetime) -> bool:
+    """Store late results, judge their runs again and wake their lanes, in one transaction: a driver that dies in
+    between would leave a part to send that no lane drives. If another session has locked something that only the
+    judgement needs, only the results are stored. Returns whether the runs were judged."""
+    try:
+        return await ledger.write_late(results, partial(_judge_late, results, now))
+    except psycopg.errors.LockNotAvailable:
+        locked = await ledger.locked()
+        if any(locked.holds_up(result) for result in results):
+            raise
+        return await ledger.write_late(results)
+
+
+async def _judge_late(results: list[Result], now: datetime, write: WriteAll) -> None:
+    runs = sorted({result.run_id for result in results})
+    await write([(LOCK_RUNS, {"runs": runs})])
+    await carry_out_with(write, [_rejudge(run_id, now) for run_id in runs])
+    await write([wake_statement({result.account_id for result in results}, now)])
 
 
 async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:

@@ -610,6 +610,12 @@ class OpenTargets:
 # --- what the answers teach -------------------------------------------------------------------------------
 
 
+def _outage(account: LaneAccount) -> Wait | None:
+    """Return the break of a lane that is taken again while its provider is away."""
+    until = account.pace.next_send_at
+    return Wait(until, account.outage) if account.outage and account.probing and until is not None else None
+
+
 class Learning:
     """An account as its lane knows it, changed by every outcome."""
 
@@ -618,7 +624,7 @@ class Learning:
         self.samples: dict[int, str] = {}  # of runs other than the one judged now
         self.recent = account.sample  # of the lane, across runs
         self.unstored = False  # the sample or the timeouts have grown since they were last handed to the ledger
-        self.held: Wait | None = None  # a provider asked for a break
+        self.held = _outage(account)  # a provider asked for a break
         self.cleared = False  # has delivered since it was taken
 
     def judge_by(self, run: LaneRun) -> None:

@@ -448,6 +448,7 @@ class Driver:
             loads = {key: load for key, load in loads.items() if key not in rescued.unsettled}
         if rescued.targets:
             loads = await self._load(list(loads), now)  # caps count what was in flight
+        await holding.end_paused_runs(self.ledger, list(loads), now)
         for account_id, load in loads.items():
             lane = self.lanes[account_id] = self._lane(account_id, load)
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
@@ -681,8 +682,8 @@ class Driver:
         outbox = self.outbox
         await outbox.write_stops(partial(closing.stop_account, self.ledger))
         locked = await self.ledger.locked()
-        results = await outbox.write(self.ledger.write_late, locked)
         now = self.clock.now()
+        results = await outbox.write(partial(closing.store_late, self.ledger, now=now), locked)
         for run_id in sorted(outbox.changed_runs - locked.runs):
             await closing.rejudge(self.ledger, run_id, now)
             outbox.changed_runs.discard(run_id)

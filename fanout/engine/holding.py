@@ -16,7 +16,7 @@ from typing import NamedTuple
 import psycopg
 
 from fanout.database import lock_in_order
-from fanout.engine.closing import change_account
+from fanout.engine.closing import change_account, describe_again
 from fanout.engine.commit import Result, locked_rows
 from fanout.engine.connection import Row, may_work_later
 from fanout.engine.ledger import Ledger
@@ -264,6 +264,26 @@ def as_sent(row: Row) -> Result:
         part=row["parts_sent"],
         activity="sent",
     )
+
+
+# Runs that were paused while their last message was in flight, and whose lane ended, or died, before it learnt of the
+# pause. Account by account: see RUNS in `loading.py`.
+PAUSED_WITH_NOTHING_LEFT = """
+SELECT DISTINCT paused.id FROM unnest(%(taken)s::bigint[]) AS a(id)
+ CROSS JOIN LATERAL (SELECT r.id FROM fanout_run r WHERE r.status = 'paused' AND r.lanes && ARRAY[a.id]
+                                                     AND r.pending = 0 AND r.sending = 0) AS paused
+ ORDER BY 1
+"""
+
+
+async def end_paused_runs(ledger: Ledger, taken: list[int], now: datetime) -> None:
+    """Finish runs of these lanes that are paused with nothing left to send. One that is locked is left to the minute's
+    task."""
+    for run in await ledger.read(PAUSED_WITH_NOTHING_LEFT, {"taken": taken}):
+        try:
+            await describe_again(ledger, run["id"], now)
+        except psycopg.errors.LockNotAvailable as error:
+            log.warning("a run cannot be finished now: %s", error, extra={"run": run["id"]})
 
 
 async def behind_locked_rows(ledger: Ledger, taken: list[int]) -> set[int]:

@@ -46,6 +46,7 @@ from fanout.engine.outbox import Outbox
 
 log = logging.getLogger("crier.ledger")
 
+Judge = Callable[[WriteAll], Awaitable[None]]
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -457,29 +458,23 @@ class Ledger:
             except (LedgerLost, psycopg.Error, TimeoutError) as error:
                 log.warning("counters are brought up to date by the next driver, or within a minute: %s", error)
 
-    async def write_late(self, results: list[Result]) -> None:
-        """Write results of an earlier connection."""
-        if self.lost.is_set():
-            raise LedgerLost
+    async def write_late(self, results: list[Result], judge: Judge | None = None) -> bool:
+        """Write results of an earlier connection. `judge` writes what follows from them, in the same transaction.
+        Returns whether there was one."""
         lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
         commit = Commit(results=[(result, ignore_written) for result in results], lanes=lessons)
         try:
-            async with self.exclusive:
-                await self._write_late(commit)
-        except psycopg.OperationalError as error:
-            if not self.locks.closed:
-                raise
-            self._lose(Commit(), error)
-            raise LedgerLost from error
-
-    async def _write_late(self, commit: Commit) -> None:
-        try:
-            await self.locks.call(calls_of(commit))
+            async with self.together() as write:
+                await self.locks.call(calls_of(commit))
+                if judge is not None:
+                    await judge(write)
         except psycopg.errors.LockNotAvailable:
-            await self._look_for_locked(commit)
-            if len(commit.results) == 1 and not self._locked.holds_up(commit.results[0][0]):
+            async with self.exclusive:
+                await self._look_for_locked(commit)
+            if judge is None and len(results) == 1 and not self._locked.holds_up(results[0]):
                 self._let_wait(accounts_of(commit))
             raise
+        return judge is not None
 
     # --- single statements, off the hot path ------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.account_limits import USED_TODAY, Day, as_arrays, cap_of_row, day_of
 from fanout.lanes.account_state import AccountState, counts
 from fanout.lanes.chats import LAST_WROTE_AT, NEW_CHAT
+from fanout.lanes.lane_rows import OUTAGE
 from fanout.models.run import Run, in_sql, lane_order
 from fanout.rules import gates
 from fanout.rules.follow_up_limits import Limits, Prospect
@@ -118,6 +119,8 @@ class LaneAccount(AccountState):
     wake_count: int
     sample: str
     sample_run: int | None
+    # Why the lane was parked, if its provider was away: a lane that is taken again goes on waiting for that.
+    outage: str = ""
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
@@ -261,6 +264,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         wake_count=row["poke"],
         sample=row["sample"],
         sample_run=row["sample_run"],
+        outage=row["why"] if row["why"].startswith(OUTAGE) else "",
     )
     account.config = replace(account.config, concurrency=account.concurrency)
     account.pace = believed(account.pace, account.pace_settings, now, held=account.probing)

@@ -19,7 +19,8 @@ log = logging.getLogger("crier.outbox")
 
 WRITTEN_AT_ONCE = 500  # results in one transaction
 
-WriteLate = Callable[[list[Result]], Awaitable[None]]
+#: returns whether the runs were judged again and the lanes woken in the same transaction
+WriteLate = Callable[[list[Result]], Awaitable[bool]]
 
 
 class Stop(NamedTuple):
@@ -38,7 +39,7 @@ class Outbox:
         self._results: list[Result] = []
         self._stops: deque[Stop] = deque()
         self._waiting: Counter[int] = Counter()  # of both, by account
-        # After writing: runs to be judged again, and accounts to be woken.
+        # Where only the results could be written: runs to be judged again, and accounts to be woken.
         self.changed_runs: set[int] = set()
         self.changed_accounts: set[int] = set()
 
@@ -65,7 +66,9 @@ class Outbox:
         """Write the stops; each is removed only when it is durable."""
         while self._stops:
             await write(self._stops[0])
-            self._release([self._stops.popleft().account_id])
+            account_id = self._stops.popleft().account_id
+            self._release([account_id])
+            self.changed_accounts.add(account_id)
 
     async def write(self, write_late: WriteLate, locked: Locked) -> list[Result]:
         """Write a bounded number of results, removed only when they are durable, except those that need a `locked` row.
@@ -76,13 +79,13 @@ class Outbox:
             written = set(map(id, results))
             self._results = [result for result in self._results if id(result) not in written]
             self._release([result.account_id for result in results])
-            self.changed_runs.update(result.run_id for result in results)
         return results
 
     async def _write(self, write_late: WriteLate, results: list[Result], locked: Locked) -> list[Result]:
         """Write results. Returns those that need not be tried again."""
         try:
-            await write_late(results)
+            if await write_late(results):
+                return results
         except psycopg.Error as error:
             if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.LockNotAvailable):
                 raise  # the whole database is affected: it may work later
@@ -91,6 +94,8 @@ class Outbox:
             if may_work_later(error):
                 raise
             log.error("a result was refused: %s", error, extra={"target": results[0].target_id})
+        self.changed_runs.update(result.run_id for result in results)
+        self.changed_accounts.update(result.account_id for result in results)
         return results
 
     async def _write_each(self, write_late: WriteLate, results: list[Result], locked: Locked) -> list[Result]:
@@ -112,6 +117,5 @@ class Outbox:
         return written
 
     def _release(self, accounts: list[int]) -> None:
-        self.changed_accounts.update(accounts)
         self._waiting.subtract(accounts)
         self._waiting = +self._waiting  # drops accounts with nothing left

@@ -19,6 +19,7 @@ from accounts.channels.paired import is_hidden
 from accounts.channels.provider_events import EventKind, ProviderEvent
 from fanout.database import Statement, execute
 from fanout.models import InboundEvent
+from fanout.runs import server
 from reminders.erasure import digests_of
 from reminders.models import Suppression
 from reminders.opt_outs import decide_by_words, essence
@@ -220,6 +221,21 @@ LOOK_AGAIN = (2, 15, 120)
 
 class NotYet(Exception):
     """The target of the event is not settled yet, or not found. The event has not failed, and what was done stays."""
+
+
+class HeldUp(Exception):
+    """Sending is held up until an operator confirms a server that may lack commits (fanout/runs/recovery.py). The event
+    waits for that, and what was done stays."""
+
+
+HELD_UP_FOR = timedelta(seconds=15)
+
+
+def wait_for_word(pk: int, now: datetime) -> None:
+    """Put the event off for a while, as often as needed. These tries do not count, and nothing waits for the event."""
+    InboundEvent.objects.filter(pk=pk, state=InboundEvent.State.NEW).update(
+        attempts=Greatest(F("attempts") - 1, 0), next_attempt_at=now + HELD_UP_FOR, effect=server.NOT_ACCEPTED
+    )
 
 
 def may_look_again(event: InboundEvent) -> bool:

@@ -15,11 +15,11 @@ from accounts.channels.paired import is_hidden
 from accounts.channels.provider_events import EventKind
 from fanout.database import Row, carry_out, execute
 from fanout.inbound import known_ids
-from fanout.inbound.event_store import SILENCES, WHOLE_SECOND
+from fanout.inbound.event_store import SILENCES, WHOLE_SECOND, HeldUp
 from fanout.lanes.chats import note_message_from
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
-from fanout.runs import message_2, transitions
+from fanout.runs import message_2, server, transitions
 from fanout.runs.people import forget
 from reminders.erasure import erased
 from reminders.models import OptOutPhrase, Recipient, Suppression
@@ -91,6 +91,8 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
     if message_1 is not None and message_1["suppressed"]:
         words.append("no Message 2: the address is suppressed")
     elif message_1 is not None:
+        if not server.may_fire():  # the Message 2 that the database has lost may be out already
+            raise HeldUp
         words.append(message_2.queue_for_reply(message_1["id"], recipients, event.happened_at, now))
     return words
 

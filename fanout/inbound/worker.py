@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from fanout.database import Row, execute
 from fanout.inbound import bounces, complaints, known_ids, receipts, replies, sessions
-from fanout.inbound.event_store import NotYet, look_again
+from fanout.inbound.event_store import HeldUp, NotYet, look_again, wait_for_word
 from fanout.models import InboundEvent
 
 log = logging.getLogger("crier.inbound")
@@ -204,6 +204,9 @@ def _do(pk: int, now: datetime) -> None:
         except NotYet:
             # In the same transaction: what the effect has done so far stays.
             look_again(pk, now)
+            return
+        except HeldUp:
+            wait_for_word(pk, now)
             return
         execute(DONE, {"id": pk, "effect": effect[:EFFECT_LENGTH]})
 

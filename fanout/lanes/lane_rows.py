@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
+from accounts.models import Account
 from fanout.database import LOCK_RUNS, Statement, execute, lock_in_order
 from fanout.models.run import Run, in_sql
 from fanout.rules.pace import ELSEWHERE_MOST
@@ -212,8 +213,9 @@ SELECT l.account_id, l.poke, l.epoch
 # --- after an outage --------------------------------------------------------------------------------------
 
 #: A lane that a provider's outage holds says why (fanout.engine.dispatcher), or counts the calls without an answer.
-HELD = """
-(why LIKE 'unavailable: %%' OR timeouts > 0) AND holder = '' AND probing AND next_send_at > %(now)s
+OUTAGE = "unavailable: "
+HELD = f"""
+(why LIKE '{OUTAGE}%%' OR timeouts > 0) AND holder = '' AND probing AND next_send_at > %(now)s
 """
 HELD_LANES = f"SELECT account_id FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) AND {HELD}"
 LIVE_RUNS = f"SELECT id FROM fanout_run WHERE status IN {in_sql(Run.LIVE)} AND lanes && %(accounts)s::bigint[]"
@@ -222,12 +224,12 @@ UPDATE fanout_runtarget SET next_attempt_at = NULL
  WHERE run_id = ANY(%(runs)s) AND account_id = ANY(%(accounts)s) AND status = 'pending'
    AND error_kind = 'unavailable' AND next_attempt_at > %(now)s
 """
-# The bucket stays as it is, and so does the pause after a batch, which has just ended where nothing of the next one was
-# sent. The next message is still a single one.
+# The bucket stays as it is, and so does the pause after a batch (of accounts that have batches), which has just ended
+# where nothing of the next one was sent. The next message is still a single one.
 END_HOLD = f"""
 UPDATE fanout_lanestate
-   SET next_send_at = CASE WHEN batch_sent = 0 THEN next_send_at END, poke = poke + 1, due_at = %(now)s,
-       progress_at = %(now)s, timeouts = 0
+   SET next_send_at = CASE WHEN batch_sent = 0 AND account_id = ANY(%(in_batches)s) THEN next_send_at END,
+       poke = poke + 1, due_at = %(now)s, progress_at = %(now)s, timeouts = 0
  WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s)
                        ORDER BY account_id FOR NO KEY UPDATE) AND {HELD}
 RETURNING account_id
@@ -243,4 +245,8 @@ def wake_after_outage(accounts: Sequence[int], now: datetime) -> list[int]:
     runs = [row["id"] for row in execute(LIVE_RUNS, {"accounts": held})]
     execute(LOCK_RUNS, {"runs": runs})
     execute(TRY_NOW, {"runs": runs, "accounts": held, "now": now})
-    return [row["account_id"] for row in execute(END_HOLD, {"accounts": held, "now": now})]
+    in_batches = [
+        account.pk for account in Account.objects.filter(pk__in=held) if account.settings()["batch_size"].value
+    ]
+    lanes = {"accounts": held, "in_batches": in_batches, "now": now}
+    return [row["account_id"] for row in execute(END_HOLD, lanes)]

@@ -155,6 +155,8 @@ class Run(Owned):
                 fastupdate=False,
                 condition=Q(status__in=["queued", "running", "waiting"]),
             ),
+            # a driver that takes a lane asks for paused runs with nothing left to send
+            GinIndex(fields=["lanes"], name="run_paused", fastupdate=False, condition=Q(status="paused")),
             # the activity list of one account, also where it is one of several senders
             GinIndex(fields=["lanes"], name="run_lanes", fastupdate=False),
             # the runs of one account, newest first

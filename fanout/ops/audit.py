@@ -356,9 +356,24 @@ def wrong_verdicts(since: datetime, now: datetime) -> list[Violation]:
     ]
 
 
+PAUSED_FOR_NOTHING = """
+SELECT id, sent, total FROM fanout_run WHERE status = 'paused' AND pending = 0 AND sending = 0 ORDER BY id
+"""
+
+
+def paused_for_nothing(since: datetime, now: datetime) -> list[Violation]:
+    """Find runs that are paused although nothing is left to send. The lane that settles the last message finishes
+    them."""
+    return [
+        Violation("paused", f"run {pk}", f"Is paused with nothing left to send: {sent} of {total} sent.", True, pk)
+        for pk, sent, total in _rows(PAUSED_FOR_NOTHING, [])
+    ]
+
+
 def judge_again(violations: list[Violation], now: datetime) -> None:
     for violation in violations:
-        carry_out(transitions.rejudge(violation.key, now))
+        with transaction.atomic():
+            carry_out(transitions.rejudge(violation.key, now))
 
 
 # In this order: later checks read what earlier ones repair.
@@ -372,6 +387,7 @@ CHECKS = (
     Check("lanes", forgotten_lanes, name_lanes, at_once=False),
     Check("asleep", sleeping, wake),
     Check("verdict", wrong_verdicts, judge_again),
+    Check("paused", paused_for_nothing, judge_again),
 )
 
 

@@ -214,14 +214,17 @@ def wake_after_set_back(now: datetime) -> None:
 
 
 def wake_sleeping(now: datetime) -> None:
-    """Wake lanes of work that no lane would pick up. This should not happen, so it is logged as an error."""
+    """Wake lanes of work that no lane would pick up, and finish paused runs without work. This should not happen, so it
+    is logged as an error."""
     forgotten, asleep = audit.forgotten_lanes(now, now), audit.sleeping(now, now)
-    for violation in forgotten:
+    paused = audit.paused_for_nothing(now, now)
+    for violation in (*forgotten, *paused):
         log.error("%s: %s", violation.subject, violation.text, extra={"run": violation.key})
     for violation in asleep:
         log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
     audit.name_lanes(forgotten, now)
     audit.wake(asleep, now)
+    audit.judge_again(paused, now)
 
 
 def count_appended(now: datetime) -> None:

@@ -21,7 +21,7 @@ from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
 from fanout.rules.gates import CLOSED_FOR_A_DAY, TOO_LATE
-from fanout.runs import transitions
+from fanout.runs import texts, transitions
 from reminders.moments import wall_clock
 from reminders.placeholders import lacking, required_in
 
@@ -42,10 +42,18 @@ SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coa
        r.timezone, r.window_start_hour, r.window_end_hour, r.window_closes_at,
        {", ".join(f"a.{column} AS account_{column}" for column in CALENDAR_COLUMNS)},
        m.id AS message_2, m.status AS message_2_status, m.window_closes_at AS message_2_closes_at,
+       lost.part AS lost_part, lost.claimed_at AS lost_at,
        EXISTS (SELECT FROM fanout_runtarget o
                 WHERE o.recipient_id = ANY(%(people)s::bigint[]) AND o.run_id = m.id) AS had_message_2
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
   LEFT JOIN fanout_run m ON m.answers_id = r.id
+  -- A Message 2 that a machine had claimed, and that the database has lost with its target: what else this reminder
+  -- sent to this person after Message 1.
+  LEFT JOIN LATERAL (
+    SELECT l.part, l.claimed_at FROM fanout_lostclaim l
+     WHERE l.address = t.address AND l.reminder_id = r.reminder_id AND l.account_id = t.account_id
+       AND l.run_id <> r.id AND NOT l.target_found AND l.claimed_at >= coalesce(t.claimed_at, '-infinity')
+     ORDER BY l.part DESC, l.claimed_at DESC LIMIT 1) AS lost ON true
  WHERE t.id = %(target)s
 """
 
@@ -67,7 +75,8 @@ def queue_for_reply(target_id: int, people: Sequence[int], replied_at: datetime,
         return _only_count(message_1, TOO_LATE if now >= expires_at else CLOSED_FOR_A_DAY, expires_at, now)
     if lacks := set(required_in(json.loads(message_1["reply_parts"]))) - set(json.loads(message_1["values"])):
         return _only_count(message_1, lacking(lacks), expires_at, now)
-    _send(message_1, expires_at, opens, now)
+    if not _send(message_1, expires_at, opens, now):
+        return f"Message 2: {texts.MAY_HAVE_GONE_OUT}"
     return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, message_1['timezone'])}"
 
 
@@ -125,7 +134,9 @@ def _make(message_1: Row, opens: datetime, now: datetime) -> Run:
     return run
 
 
-def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) -> None:
+def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) -> bool:
+    """Add the target to Message 2 and wake its lane. Returns False where it may have gone out before the database lost
+    it: then it is unconfirmed."""
     paused = message_1["run_status"] == Run.Status.PAUSED and message_1["pause_reason"] == PauseReason.OPERATOR
     run = message_1["message_2"] or _make(message_1, opens, now).pk
     # Widened as far as the Message 2 was; a new one has the window of its Message 1.
@@ -135,22 +146,34 @@ def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) 
     lanes = carry_out(
         transitions.reopen_for_account(run, message_1["account_id"], window.closes_on(opens), paused, now)
     )
-    waits = {"status": Status.PENDING, "why": "", "settled_at": None}
+    waits: dict[str, Any] = {"status": Status.PENDING, "why": "", "settled_at": None}
+    if lost := message_1["lost_at"] is not None:
+        waits |= {"status": Status.UNCONFIRMED, "why": texts.MAY_HAVE_GONE_OUT, "kind": "unknown", "tries": 1}
+        waits |= {"part": message_1["lost_part"], "claimed_at": message_1["lost_at"]}
     execute(ADD, _added(run, message_1, expires_at, max(opens, now)) | waits)
     wake_lanes(lanes, now)
+    return not lost
 
 
 ADD = """
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, "values", planned_at, expires_at,
-                              status, error, settled_at, parts_sent, attempts, claim_epoch, provider_id, error_kind)
+                              status, error, settled_at, parts_sent, attempts, claimed_at, claim_epoch, provider_id,
+                              error_kind, in_doubt)
 SELECT r.id, t.account_id, t.recipient_id, r.total + 1, t.address, t.values, %(planned_at)s, %(expires_at)s,
-       %(status)s, %(why)s, %(settled_at)s, 0, 0, 0, '', ''
+       %(status)s, %(why)s, %(settled_at)s, %(part)s, %(tries)s, %(claimed_at)s, 0, '', %(kind)s, %(kind)s = 'unknown'
   FROM fanout_run r, fanout_runtarget t WHERE r.id = %(run)s AND t.id = %(message_1)s
 """
 
 
 def _added(run: int, message_1: Row, expires_at: datetime, planned_at: datetime) -> dict[str, Any]:
-    return {"run": run, "message_1": message_1["id"], "expires_at": expires_at, "planned_at": planned_at}
+    never_tried = {"part": 0, "tries": 0, "claimed_at": None, "kind": ""}
+    return {
+        "run": run,
+        "message_1": message_1["id"],
+        "expires_at": expires_at,
+        "planned_at": planned_at,
+        **never_tried,
+    }
 
 
 def skip_expired(now: datetime) -> int:

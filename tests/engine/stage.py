@@ -113,7 +113,7 @@ class Stage:
 
     def fire(self, reminder: Reminder, at: datetime | None = None) -> Run:
         done = controls.fire(reminder, self.user, at or self.now)
-        assert done.run is not None
+        assert done.run is not None, done.text
         return done.run
 
     # --- playing ----------------------------------------------------------------------------------------
@@ -312,14 +312,18 @@ def fresh(run: Run) -> Run:
     return run
 
 
+COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
+APPENDED = f"""
+SELECT {", ".join(f"coalesce(sum({word}), 0) AS {word}" for word in COUNTERS)}
+  FROM fanout_runchange WHERE run_id = %(run)s AND id > %(counted_to)s
+"""
+
+
 def books_balance(run: Run) -> bool:
-    """Return whether the run's row, with the changes that are appended and not counted yet, agrees with its targets."""
+    """Return whether the run's row and the changes appended since agree with its targets. A driver that was killed
+    leaves such changes behind."""
     run.refresh_from_db()
-    words = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
-    sums = ", ".join(f"coalesce(sum({word}), 0) AS {word}" for word in words)
-    (appended,) = execute(
-        f"SELECT {sums} FROM fanout_runchange WHERE run_id = %(run)s AND id > %(to)s",
-        {"run": run.pk, "to": run.counted_to},
-    )
+    (appended,) = execute(APPENDED, {"run": run.pk, "counted_to": run.counted_to})
     counted = Counter(run.targets.values_list("status", flat=True))
-    return run.total == counted.total() and all(getattr(run, word) + appended[word] == counted[word] for word in words)
+    agree = all(getattr(run, word) + appended[word] == counted[word] for word in COUNTERS)
+    return agree and run.total == counted.total()

@@ -65,6 +65,7 @@ class Books:
         self.late: list[Result] = []
         self.late_tries = 0
         self.refuses_late: Exception | None = None
+        self.judges_at_once = False  # only results can be written: something that a judgement needs is locked
         self.rows_locked = Locked()
         self.started = self.stopped = self.settles = 0
         self.journal: Any = None
@@ -83,11 +84,14 @@ class Books:
     async def count_appended(self) -> None:
         pass
 
-    async def write_late(self, results: list[Result]) -> None:
+    async def write_late(self, results: list[Result], judge: Any = None) -> bool:
+        if judge is not None and not self.judges_at_once:
+            raise psycopg.errors.LockNotAvailable("a lane is locked")
         self.late_tries += 1
         if self.refuses_late is not None:
             raise self.refuses_late
         self.late += results
+        return judge is not None
 
     async def locked(self) -> Locked:
         return self.rows_locked
@@ -526,6 +530,16 @@ def test_late_results_judge_their_runs_again_and_wake_their_lanes(monkeypatch: p
 
     monkeypatch.setattr(closing, "stop_account", stop_account)
     assert play_with_rejudged(work) == [4, 5]
+
+
+def test_runs_that_were_judged_with_their_late_results_are_not_judged_twice() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.judges_at_once = True
+        stage.driver.outbox.put([result(1, run=5, account=7)])
+        assert [one.target_id for one in await stage.driver._write_late()] == [1]
+        assert (stage.books.asked, bool(stage.driver.outbox)) == ([], False)
+
+    assert play_with_rejudged(work) == []
 
 
 # --- the end of a slice ---------------------------------------------------------------------------------------

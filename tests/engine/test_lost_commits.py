@@ -21,13 +21,17 @@ from fanout.database import conninfo, execute
 from fanout.engine import lost_commits
 from fanout.engine.claim_journal import Beat, ClaimJournal, boot
 from fanout.engine.commit import Claim, Result
-from fanout.models import Driver, KnownServer, LaneState, LostClaim, Notification, Run
+from fanout.inbound import worker
+from fanout.inbound.event_store import HELD_UP_FOR
+from fanout.models import Driver, InboundEvent, KnownServer, LaneState, LostClaim, Notification, Run
 from fanout.ops import tasks
 from fanout.runs import controls, recovery, server
 from fanout.runs.recovery import PATIENCE, judge
+from fanout.runs.texts import MAY_HAVE_GONE_OUT
 from reminders.models import Reminder
-from tests.engine.stage import MONDAY, Stage, fresh
+from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 from tests.factories import UserFactory
+from tests.inbound.people import remind, say, stored
 
 COPIED = ("fanout_run", "fanout_runtarget", "fanout_runchange", "fanout_lanestate", "fanout_driver", "fanout_activity")
 
@@ -321,6 +325,46 @@ def test_nothing_is_fired_while_the_server_is_not_accepted(stage: Stage) -> None
     KnownServer.objects.all().delete()
     tasks.minute()
     assert Run.objects.exists()
+
+
+def test_a_reply_waits_with_message_2_while_the_server_is_not_accepted(stage: Stage) -> None:
+    run = stage.fire(remind(stage, stage.account()))
+    stage.play()
+    accepted = KnownServer.objects.create(pk=1, system_identifier=1, timeline=1)
+    event = stored(run.account, 0, stage.now)
+    for _ in range(worker.MOST_ATTEMPTS + 1):
+        worker.step(stage.now)
+        stage.now += HELD_UP_FOR
+    event.refresh_from_db()
+    assert (event.state, event.attempts, event.effect) == ("new", 0, server.NOT_ACCEPTED)
+    assert run.targets.get().replied_at is not None
+    assert not Run.objects.filter(answers=run).exists()
+    accepted.delete()
+    worker.step(stage.now)
+    event.refresh_from_db()
+    assert (event.state, event.effect) == ("done", "noted; Message 2 queued")
+
+
+def test_message_2_that_the_database_has_lost_is_not_sent_twice(journaled: Stage, backup: Backup) -> None:
+    run = journaled.fire(remind(journaled, journaled.account(), people=2))
+    journaled.play()
+    backup.take()
+    say(run.account, 0, journaled.now)
+    journaled.play()
+    assert len(journaled.book.deliveries()) == 3
+    backup.restore()
+    journaled.play(3)
+    assert LostClaim.objects.filter(target_found=False).count() == 1
+    # The events were lost as well, and the provider reports them again.
+    InboundEvent.objects.all().delete()
+    recovery.confirm(None, journaled.now)
+    assert say(run.account, 0, journaled.now) == f"noted; Message 2: {MAY_HAVE_GONE_OUT}"
+    assert say(run.account, 1, journaled.now) == "noted; Message 2 queued"
+    journaled.play()
+    message_2 = Run.objects.get(answers=run)
+    assert (message_2.status, message_2.sent, message_2.unconfirmed) == ("partial", 1, 1)
+    assert len(journaled.book.deliveries()) == 4
+    assert books_balance(message_2)
 
 
 def test_large_runs_are_not_prepared_while_the_server_is_not_accepted(stage: Stage) -> None:

@@ -34,8 +34,9 @@ class Books:
         self.busy = busy
         self.broken = broken or set()
         self.calls: list[list[int]] = []
+        self.judges = False
 
-    async def __call__(self, results: list[Result]) -> None:
+    async def __call__(self, results: list[Result]) -> bool:
         targets = [one.target_id for one in results]
         self.calls.append(targets)
         if self.busy:
@@ -44,6 +45,7 @@ class Books:
             raise psycopg.errors.CheckViolation("no such status")
         if self.broken & set(targets):
             raise psycopg.errors.DataCorrupted("invalid page")
+        return self.judges
 
 
 def write(outbox: Outbox, books: Books, locked: Locked | None = None) -> list[int]:
@@ -75,8 +77,9 @@ def test_results_of_locked_runs_wait_and_the_others_do_not() -> None:
 def test_results_added_during_a_write_stay() -> None:
     outbox = outbox_of(result(1))
 
-    async def write_late(results: list[Result]) -> None:
+    async def write_late(results: list[Result]) -> bool:
         outbox.put([result(2)])
+        return False
 
     asyncio.run(outbox.write(write_late, Locked()))
     assert len(outbox) == 1
@@ -144,6 +147,13 @@ def test_late_results_have_their_runs_judged_and_lanes_woken() -> None:
     outbox.changed_runs.clear()
     assert outbox
     outbox.changed_accounts.clear()
+    assert not outbox
+
+
+def test_what_was_judged_with_its_results_is_not_judged_again() -> None:
+    outbox, books = outbox_of(result(1, run=5, account=7)), Books()
+    books.judges = True
+    assert write(outbox, books) == [1]
     assert not outbox
 
 

@@ -114,7 +114,8 @@ OFFLINE = {"why": "unavailable: no bridge", "probing": True, "next_send_at": NOW
     ("facts", "woken", "next_send_at"),
     [
         case({}, True, None, id="held"),
-        case({"batch_sent": 0}, True, NOW + 20 * SECOND, id="after-a-batch"),
+        case({"batch_sent": 0}, True, None, id="without-batches"),
+        case({"batch_sent": 0, "account__batch_size": 5}, True, NOW + 20 * SECOND, id="after-a-batch"),
         case({"why": "the provider did not answer in time", "timeouts": 2}, True, None, id="no-answers"),
         case({"why": "rate limited: slow down"}, False, NOW + 20 * SECOND, id="rate-limited"),
         case({"holder": "driver"}, False, NOW + 20 * SECOND, id="not-parked-yet"),

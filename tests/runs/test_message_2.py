@@ -211,7 +211,7 @@ def test_a_reply_takes_a_bounded_number_of_statements(stage: Stage, django_asser
     run = sent(stage, people=2)
     say(run.account, 0, stage.now)
     event = stored(run.account, 1, stage.now)
-    with django_assert_max_num_queries(19):
+    with django_assert_max_num_queries(20):
         assert worker.work_on(event.pk, stage.now)
     event.refresh_from_db()
     assert event.effect == "noted; Message 2 queued"

@@ -192,9 +192,7 @@ class Judge:
         for what in undriven:
             self._complain(0, f"no lane drives it: {what}")
         for run in self._rows(BOOKS, accounts=list(self.schedules)):
-            # Not yet for other runs: one that is paused while its driver dies with the last message stays paused.
-            paired = self.schedules[run["account_id"]].pairs
-            if paired and run["status"] == "paused" and not run["n_pending"] + run["n_sending"]:
+            if run["status"] == "paused" and not run["n_pending"] + run["n_sending"]:
                 self._complain(run["account_id"], "paused with nothing left to send")
         for target in self._rows(TARGETS, accounts=list(self.schedules)):
             if target["status"] == "sending":

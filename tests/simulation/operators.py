@@ -121,6 +121,7 @@ class Operators:
         others = Account.objects.filter(status="active", pk__in=self.runs).exclude(pk__in=run.lanes)
         if (account := others.order_by("pk").first()) is not None:
             corrections.offload(run, account, self.user, now, and_resume=True)
+            corrections.carry_on_offloads(now, 60.0)  # a busy machine leaves some of it to a task
             self._goes_on(run)
 
     def _archive(self, run: Run, now: datetime) -> None:
