@@ -56,7 +56,7 @@ TRIED_AGAIN = "It is tried again every minute; an administrator finds the cause 
 class Targets(NamedTuple):
     """How many targets a reminder has, and how many of them are not its owner's own recipients."""
 
-    count: int
+    total: int
     of_others: int
 
 
@@ -177,7 +177,7 @@ def count_targets(reminders: Sequence[int]) -> dict[int, Targets]:
     """Return the targets of each reminder in numbers."""
     rows = ReminderTarget.objects.filter(reminder__in=reminders).order_by().values_list("reminder")
     of_others = Count("pk", filter=~Q(recipient__owner=F("reminder__owner")))
-    counted = {pk: Targets(count, others) for pk, count, others in rows.annotate(n=Count("pk"), of_others=of_others)}
+    counted = {pk: Targets(total, others) for pk, total, others in rows.annotate(n=Count("pk"), of_others=of_others)}
     return dict.fromkeys(reminders, NO_TARGETS) | counted
 
 
@@ -260,7 +260,7 @@ def _make_run(
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
-                _send_off(run, targets.count, now, together)
+                _send_off(run, targets.total, now, together)
     except IntegrityError:
         return None
     return run
@@ -298,7 +298,7 @@ def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
         return f"The account {account.label} is {account.status}{reason}."
     if problem := readiness.rights_problem(reminder, reminder.owner, ask_recipients=targets.of_others > 0):
         return f"Its owner may not send this any more. {problem}"
-    if not targets.count:
+    if not targets.total:
         return "The reminder has no targets."
     if not reminder.messages.all():
         return "The reminder has no message."
