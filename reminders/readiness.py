@@ -89,14 +89,16 @@ def subject_problem(accounts: Sequence[Account], subject: str) -> str:
 # --- rights ---------------------------------------------------------------------------------------------------
 
 
-def rights_problem(reminder: Reminder, user: Any) -> str:
+def rights_problem(reminder: Reminder, user: Any, ask_recipients: bool = True) -> str:
     """Return a sentence if the reminder has accounts, files or recipients that the person may not use, or nothing.
 
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
+    `ask_recipients`: False where all recipients are known to be the person's own.
     """
     parts = [*reminder.messages.all(), *reminder.reply_parts.all()]
     files = [part.media for part in parts if part.media is not None]
-    return access.may_use(user, [*reminder.senders, *files]) or _recipients_problem(reminder, user)
+    problem = access.may_use(user, [*reminder.senders, *files])
+    return problem or (_recipients_problem(reminder, user) if ask_recipients else "")
 
 
 def _recipients_problem(reminder: Reminder, user: Any) -> str:

@@ -612,8 +612,9 @@ class OpenTargets:
 
 def _outage(account: LaneAccount) -> Wait | None:
     """Return the break of a lane that is taken again while its provider is away."""
-    until = account.pace.next_send_at
-    return Wait(until, account.outage) if account.outage and account.probing and until is not None else None
+    if not account.outage or not account.probing or account.pace.next_send_at is None:
+        return None
+    return Wait(account.pace.next_send_at, account.outage)
 
 
 class Learning:

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Greatest
 
 from accounts.models import Account
@@ -29,7 +29,7 @@ from fanout.runs.freezing import (
     snapshots_of,
 )
 from reminders import readiness
-from reminders.models import Reminder
+from reminders.models import Reminder, ReminderTarget
 from reminders.moments import duration, moment, wall_clock
 
 log = logging.getLogger("crier.firing")
@@ -53,11 +53,22 @@ ENDS_WORKERS = (
 TRIED_AGAIN = "It is tried again every minute; an administrator finds the cause in the log of the cluster main."
 
 
+class Targets(NamedTuple):
+    """How many targets a reminder has, and how many of them are not its owner's own recipients."""
+
+    total: int
+    of_others: int
+
+
+NO_TARGETS = Targets(0, 0)
+
+
 @dataclass(slots=True)
 class Together:
     """State shared by the firings of one transaction."""
 
     snapshots: Snapshots = field(default_factory=dict)  # what was read of accounts already
+    targets: dict[int, Targets] = field(default_factory=dict)  # by reminder, where they were counted together
     due: dict[int, datetime] = field(default_factory=dict)  # lanes to wake at the end, each for its first moment
 
     def note_due(self, lanes: Iterable[int], at: datetime) -> None:
@@ -154,12 +165,20 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
         locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         account_limits.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
-        together = Together(snapshots_of(reminders, now))
+        together = Together(snapshots_of(reminders, now), count_targets(pks))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
         wake_lanes_at(together.due, now)
         return runs
+
+
+def count_targets(reminders: Sequence[int]) -> dict[int, Targets]:
+    """Return the targets of each reminder in numbers."""
+    rows = ReminderTarget.objects.filter(reminder__in=reminders).order_by().values_list("reminder")
+    of_others = Count("pk", filter=~Q(recipient__owner=F("reminder__owner")))
+    counted = {pk: Targets(total, others) for pk, total, others in rows.annotate(n=Count("pk"), of_others=of_others)}
+    return dict.fromkeys(reminders, NO_TARGETS) | counted
 
 
 def _set_aside(pk: int, now: datetime) -> None:
@@ -234,13 +253,14 @@ def _make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
     """Make a run in the caller's transaction, which wakes the lanes at its end."""
-    skip = skip or reason_to_skip(reminder)
+    targets = together.targets.get(reminder.pk) or count_targets([reminder.pk])[reminder.pk]
+    skip = skip or reason_to_skip(reminder, targets)
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
-                _send_off(run, reminder, now, together)
+                _send_off(run, targets.total, now, together)
     except IntegrityError:
         return None
     return run
@@ -250,10 +270,10 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
     return {"status": Run.Status.SKIPPED, "error_summary": reason, "finished_at": now}
 
 
-def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
+def _send_off(run: Run, size: int, now: datetime, together: Together) -> None:
     """Freeze the targets with their plan and note the lanes to wake; where the window is over, fail at once. A large
     run only begins here: `freezing.prepare` goes on with it."""
-    if reminder.targets.count() > LARGE:
+    if size > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
@@ -269,15 +289,16 @@ def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -
         together.note_due(run.lanes, run.scheduled_for)
 
 
-def reason_to_skip(reminder: Reminder) -> str:
+def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
+    """Return why a reminder with these targets is not sent; empty: it is."""
     senders = reminder.senders
     if not any(account.status == Account.Status.ACTIVE for account in senders):
         account = senders[0]
         reason = f": {account.status_reason.rstrip('.')}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
-    if problem := readiness.rights_problem(reminder, reminder.owner):
+    if problem := readiness.rights_problem(reminder, reminder.owner, ask_recipients=targets.of_others > 0):
         return f"Its owner may not send this any more. {problem}"
-    if not reminder.targets.exists():
+    if not targets.total:
         return "The reminder has no targets."
     if not reminder.messages.all():
         return "The reminder has no message."

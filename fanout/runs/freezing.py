@@ -21,7 +21,7 @@ from django.db.models import Count, QuerySet
 from django_q.tasks import async_task
 
 from accounts.models import Account
-from fanout.database import carry_out
+from fanout.database import carry_out, execute
 from fanout.lanes import account_limits
 from fanout.lanes.chats import new_recipients, pending_new_chats, scaled_to_all
 from fanout.lanes.lane_rows import wake_lanes_at
@@ -33,7 +33,7 @@ from fanout.rules import gates
 from fanout.rules.follow_up_limits import Prospect, not_admitted, without_number
 from fanout.runs import follow_ups, texts, transitions
 from reminders import placeholders
-from reminders.models import MessagePart, Recipient, Reminder
+from reminders.models import MessagePart, Reminder
 from reminders.placeholders import VALUES_SQL, names_in, required_in
 from reminders.targets import turns
 
@@ -318,42 +318,48 @@ UPDATE fanout_runtarget t SET status = 'skipped', settled_at = %(now)s, error = 
 """
 
 
+# Counters as the insert has left them: it is in the same transaction.
+SET_LANES = """
+UPDATE fanout_run r
+   SET lanes = %(lanes)s::bigint[],
+       kinds = ARRAY(SELECT k.kind COLLATE "C" FROM (
+                       SELECT unnest(r.kinds) AS kind
+                        UNION SELECT p.kind FROM reminders_recipient p WHERE p.id = ANY(%(recipients)s::bigint[])) AS k
+                      ORDER BY 1)
+ WHERE r.id = %(run)s
+RETURNING r.lanes, r.kinds, r.total, r.pending, r.skipped
+"""
+
+
 def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
-    """Copy these targets of the reminder into the run, with their plan; the accounts become lanes of the run."""
-    accounts = [target.account_id for _, target in planned]
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            FREEZE,
-            {
-                "run": run.pk,
-                "account": run.account_id,
-                "reminder": run.reminder_id,
-                "total": run.total,
-                "recipients": [recipient for recipient, _ in planned],
-                "accounts": accounts,
-                "moments": [target.at for _, target in planned],
-                "whys": [target.why for _, target in planned],
-                "now": now,
-                "moment": run.scheduled_for,
-                "lost": texts.MAY_HAVE_GONE_OUT,
-                # Those of Message 2 too: its targets get the same values.
-                "names": names_in([*run.parts, *run.reply_parts]),
-            },
-        )
-        if required := required_in(run.parts):
-            cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
-        lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
-        ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
-        kinds = sorted({*run.kinds, *_kinds([recipient for recipient, _ in planned])})
-        if (ordered, kinds) != (run.lanes, run.kinds):
-            run.lanes, run.kinds = ordered, kinds
-            run.save(update_fields=["lanes", "kinds"])
-        run.refresh_from_db(fields=["total", "pending", "skipped"])
-
-
-def _kinds(recipients: Sequence[int]) -> set[str]:
-    rows = Recipient.objects.filter(pk__in=recipients).order_by()
-    return set(rows.values_list("kind", flat=True).distinct())
+    """Copy these targets of the reminder into the run, with their plan; the accounts become lanes of the run. In the
+    caller's transaction."""
+    recipients, accounts = [recipient for recipient, _ in planned], [target.account_id for _, target in planned]
+    execute(
+        FREEZE,
+        {
+            "run": run.pk,
+            "account": run.account_id,
+            "reminder": run.reminder_id,
+            "total": run.total,
+            "recipients": recipients,
+            "accounts": accounts,
+            "moments": [target.at for _, target in planned],
+            "whys": [target.why for _, target in planned],
+            "now": now,
+            "moment": run.scheduled_for,
+            "lost": texts.MAY_HAVE_GONE_OUT,
+            # Those of Message 2 too: its targets get the same values.
+            "names": names_in([*run.parts, *run.reply_parts]),
+        },
+    )
+    if required := required_in(run.parts):
+        execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
+    lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
+    ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
+    (stored,) = execute(SET_LANES, {"run": run.pk, "lanes": ordered, "recipients": recipients})
+    for name, value in stored.items():
+        setattr(run, name, value)
 
 
 def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:

@@ -60,7 +60,7 @@ def lane_run(pk: int, **fields: Any) -> LaneRun:
 
 
 def test_each_run_is_judged_by_its_own_outcomes() -> None:
-    account: Any = SimpleNamespace(on_trial=False, sample="", sample_run=None)
+    account: Any = SimpleNamespace(on_trial=False, sample="", sample_run=None, outage="")
     learning = Learning(account)
     learning.judge_by(lane_run(1))
     assert (account.sample_run, learning.samples) == (1, {})
@@ -78,7 +78,7 @@ def test_each_run_is_judged_by_its_own_outcomes() -> None:
 )
 def test_an_unreachable_provider_does_not_change_the_pace(letter: str | None, factor: float) -> None:
     account: Any = SimpleNamespace(
-        on_trial=False, sample="." * 30, sample_run=1, pace=PaceState(slow_factor=1.5), slowdown_at=0.05
+        on_trial=False, sample="." * 30, sample_run=1, pace=PaceState(slow_factor=1.5), slowdown_at=0.05, outage=""
     )
     Learning(account).learn(lane_run(1), Consequence("pending", letter))
     assert account.pace.slow_factor == factor

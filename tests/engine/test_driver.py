@@ -1050,7 +1050,7 @@ class Loads:
 
 
 def load_of(account_id: int, epoch: int = 1) -> Any:
-    account = SimpleNamespace(config=SimpleNamespace(id=account_id), epoch=epoch, sample="")
+    account = SimpleNamespace(config=SimpleNamespace(id=account_id), epoch=epoch, sample="", outage="")
     return SimpleNamespace(account=account, runs=[], handles={})
 
 

@@ -23,6 +23,7 @@ from fanout.engine.clock import SystemClock
 from fanout.engine.dispatcher import SEND_LIMIT
 from fanout.engine.driver import Driver
 from fanout.lanes.accounts import changing, note_test
+from fanout.lanes.lane_rows import OUTAGE, wake_after_outage, wake_lanes
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
@@ -225,3 +226,20 @@ def test_a_busy_owner_makes_room_for_another(stage: Stage) -> None:
         assert first - fired.timestamp() < 6
     others = [delivery for delivery in stage.book.deliveries() if not delivery.account.startswith("ann")]
     assert len({d.account for d in others if d.t > fired.timestamp() + 8}) == PLACES - 2
+
+
+def test_a_lane_that_is_woken_during_an_outage_still_waits_for_its_provider(stage: Stage) -> None:
+    """Otherwise the process that knows when the provider is back would not find it."""
+    account = stage.account(group_concurrency=1)
+    faults(stage, {"match": {"first": 1}, "effect": "unavailable", "retry_after": 60})
+    run = stage.fire(stage.reminder(account, groups=3))
+    stage.play(5)
+    (parked,) = LaneState.objects.filter(holder="", why__startswith=OUTAGE)
+    wake_lanes([account.pk], stage.now)
+    stage.play(5)
+    (again,) = LaneState.objects.filter(holder="", why=parked.why)
+    assert again.epoch > parked.epoch
+    assert again.next_send_at == parked.next_send_at
+    assert wake_after_outage([account.pk], stage.now) == [account.pk]
+    stage.play(10)
+    assert fresh(run).sent == 3
