@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from accounts.channels.registry import channel, channels
-from accounts.channels.templates import Template, template_in
+from accounts.channels.templates import Template, own_template, template_in
 from accounts.models import Account, MessageTemplate
 from accounts.signin import NoAnswer, learned_settings, listed_templates
 
@@ -104,10 +104,7 @@ def templates_of(accounts: Sequence[Account]) -> dict[tuple[str, str], Template]
 
 
 def default_template(account: Account) -> Template | None:
-    """Return the template that the account's settings name for texts without one of their own, or None. Its words are
-    known once the account's templates have been read."""
-    name = account.config.get("template")
-    if not name or not channel(account.channel).lists_templates:
+    """Return the template that the account's settings name for texts without one of their own, or None."""
+    if not channel(account.channel).lists_templates or (named := own_template(account.config, None)) is None:
         return None
-    language = account.config.get("template_language") or "en"
-    return templates_of([account]).get((name, language)) or Template(name, language, body="{{1}}")
+    return templates_of([account]).get((named.name, named.language)) or named

@@ -141,12 +141,16 @@ class Choice:
         if problem:
             return _fate(part, "", "", problem)
         defaults = [message_templates.default_template(account) for account in self.accounts]
-        if part.kind != TEXT or not all(defaults) or defaults[0] is None:
+        own, text = [template for template in defaults if template], _filled(part.text, person)
+        if part.kind != TEXT or len(own) < len(defaults):
             return _fate(part, "", "", NO_TEMPLATE.format(where=part.where))
-        default, text = defaults[0], _filled(part.text, person)
-        values = {variable.key: templates.collapsed(text) for variable in default.variables()[:1]}
-        problem = " ".join(templates.problems(default, values))
-        arrives = _fate(part, f"by the account's template {default}", templates.preview(default, values), problem)
+        try:
+            values = [templates.with_text(template, text) for template in own]
+        except templates.Unfit as reason:
+            return _fate(part, "", "", str(reason))
+        found = [sentence for one in zip(own, values) for sentence in templates.problems(*one)]
+        words, problem = templates.preview(own[0], values[0]), " ".join(dict.fromkeys(found))
+        arrives = _fate(part, f"by the account's template {own[0]}", words, problem)
         return arrives | {"note": FLATTENED if templates.collapsed(text) != text.strip() else ""}
 
 

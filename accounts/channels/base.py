@@ -207,6 +207,8 @@ class AccountConfig:
     config: dict[str, Any]
     credentials: dict[str, Any] = field(repr=False, default_factory=dict)
     concurrency: int = 1
+    # The template that the settings name for texts, in the words in which the provider lists it; None: not read yet.
+    own_template: Mapping[str, Any] | None = None
     # A one-click unsubscribe address for a recipient, where the site has a public URL.
     unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
     # An address from which the provider fetches a file itself, where the site has a public URL.

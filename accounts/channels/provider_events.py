@@ -45,6 +45,10 @@ class SessionState(enum.StrEnum):
     DISCONNECTED = "disconnected"  # reconnects by itself; only noted
 
 
+#: In the detail of a session event that may be about another account of the provider: it is only noted.
+ANOTHERS = {"whose": "unknown"}
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
     """One event as a provider reports it. It may come twice, late, and in any order."""

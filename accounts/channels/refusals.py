@@ -123,14 +123,14 @@ def _only_words_after_data(found: Meaning, status: Status | None, stage: Stage) 
 
 # -- in a report ------------------------------------------------------------------------------------------
 
-# In the words of Postfix, Exim, Sendmail, qmail, Gmail, Yahoo and DragonFly. What Sendmail shows below “>>> DATA” says
-# nothing: it pipelines, so it may answer RCPT.
+# In the words of Postfix, Exim, Sendmail, qmail, Gmail, Yahoo, GMX and DragonFly. What Sendmail shows below “>>> DATA”
+# says nothing: it pipelines, so it may answer RCPT.
 STAGES = (
     (
         Stage.DATA,
         re.compile(
             r"(?i)in reply to (?:end of )?data|after (?:end of )?data\b|\[BODY\]|our (?:final )?data|\(state 1[5-9]\)"
-            r"|after i sent the message"
+            r"|after i sent the message|for (?:text|data) command"
         ),
     ),
     (
@@ -141,7 +141,7 @@ STAGES = (
         Stage.RCPT,
         re.compile(
             r"(?i)in reply to rcpt|after rcpt|\[RCPT_?TO\]|our rcpt|>>> rcpt to|not like recipient|\(state 1[34]\)"
-            r"|smtp:rcpt"
+            r"|smtp:rcpt|for rcpt to command"
         ),
     ),
 )

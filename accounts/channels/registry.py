@@ -112,6 +112,7 @@ def config_of(
         config=channel(row["channel"]).defaults() | row["config"],
         credentials=_opened(row["credentials"]),
         concurrency=concurrency,
+        own_template=row.get("own_template"),
         unsubscribe_url=unsubscribe_url,
         media_url=media_url,
     )

@@ -222,10 +222,16 @@ def _is_rule(line: str) -> bool:
 
 
 def _is_block(plain: list[str], at: int) -> bool:
-    """Return whether a block of headers begins here: a sender, and below it a time and a subject or an address."""
+    """Return whether a block of headers begins here: a sender, and below it a time and a subject or an address. GMX,
+    WEB.DE and mail.com put the time above the sender."""
     roles = _roles(plain[at])
     if roles is None:
         return False
+    if "sent" in roles and DATE.search(_value(plain[at])):
+        sender = next((n for n in range(at + 1, min(at + 3, len(plain))) if plain[n]), at)
+        if sender > at and "from" in (_roles(plain[sender]) or ()):
+            below = plain[sender + 1 : sender + LINES_OF_A_BLOCK * 2]
+            return _is_block([plain[sender], plain[at], *below], 0)
     following = [line for line in plain[at + 1 : at + LINES_OF_A_BLOCK * 2] if line][: LINES_OF_A_BLOCK - 1]
     found = [_roles(line) for line in following]
     # A list of the person's own may end in a line that looks like the first: the last sender begins the block.

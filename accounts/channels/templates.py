@@ -120,6 +120,31 @@ class Template:
         return asdict(self) | {"values": {key: value for key, value in values.items() if key in kept}}
 
 
+# -- an account's own template, for texts that have none --------------------------------------------------
+
+
+def own_template(config: Mapping[str, Any], listed: Mapping[str, Any] | None) -> Template | None:
+    """Return the template that an account's settings name for texts, or None. Its words are known once the account's
+    templates have been read."""
+    if not config.get("template"):
+        return None
+    if listed is not None:
+        return template_in(listed)
+    return Template(config["template"], config.get("template_language") or "en", body="{{1}}")
+
+
+def with_text(template: Template, text: str) -> dict[str, str]:
+    """Return the values with which a text goes by its account's template. Raises Unfit for a template that has no place
+    for it, or needs more."""
+    variables = template.variables()
+    if len(variables) != 1 or not variables[0].key.startswith("body.") or template.file:
+        raise Unfit(
+            f"Texts cannot go by the account's template {template}: it must have one variable, in its body, and no "
+            "file. Name another one among the account's settings, or choose a template for each part."
+        )
+    return {variables[0].key: collapsed(text)}
+
+
 # -- reading ----------------------------------------------------------------------------------------------
 
 

@@ -587,7 +587,8 @@ UNKNOWN_BREAK = "coalesce(l.probing AND NOT p.probing AND l.next_send_at > p.at,
 # The pace goes out with the claim it was computed for, in the same transaction.
 PACE = f"""
 UPDATE fanout_lanestate l
-   SET tat = p.tat, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
+   SET tat = p.tat, batch_sent = p.batch_sent,
+       slow_factor = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.slow_factor, p.slow_factor) ELSE p.slow_factor END,
        next_send_at = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.next_send_at, p.next_send_at) ELSE p.next_send_at END,
        sample = p.sample, sample_run = p.sample_run, probing = p.probing OR {UNKNOWN_BREAK},
        last_claim_at = coalesce(p.claimed_at, l.last_claim_at), progress_at = p.at,

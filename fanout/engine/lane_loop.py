@@ -390,10 +390,11 @@ class Lane:
 
 
 def _with_news(ours: LaneAccount, fresh: LaneAccount, now: datetime) -> PaceState:
-    """Return our pace, with a break of the provider that an earlier holder learnt of late, and without what a person
-    has written with the account's phone since."""
-    until = fresh.pace.next_send_at
-    pace = held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
+    """Return our pace, with a break of the provider that an earlier holder or the inbound worker learnt of late and its
+    slow-down, and without what a person has written with the account's phone since."""
+    pace, until = ours.pace, fresh.pace.next_send_at
+    if fresh.probing and not ours.probing and until is not None:
+        pace = replace(held(pace, until), slow_factor=max(pace.slow_factor, fresh.pace.slow_factor))
     written = fresh.written_elsewhere - ours.written_elsewhere
     return spent_elsewhere(pace, fresh.pace_settings, written, now)
 

@@ -170,8 +170,13 @@ class Uploaded:
         return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
 
 
+# With the words of the template that the account's settings name for texts.
 LANES = """
-SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
+SELECT l.*, a.*,
+       (SELECT t.content FROM accounts_messagetemplate t
+         WHERE t.account_id = a.id AND t.name = a.config->>'template'
+           AND t.language = coalesce(nullif(a.config->>'template_language', ''), 'en')) AS own_template
+  FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
 """
 
 # Account by account: with all of them in one array the planner compared it with every live run.

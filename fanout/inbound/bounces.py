@@ -273,7 +273,7 @@ def _stop_or_hold(
         return [f"the account is {verdict.account.status}: {verdict.account.reason}"]
     if verdict.hold_until is None or verdict.hold_until <= now:
         return []
-    hold_lane(target.account_id, verdict.hold_until, now)
+    hold_lane(target.account_id, verdict.hold_until, verdict.slow, now)
     return ["the account takes a break"]
 
 

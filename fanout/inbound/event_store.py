@@ -50,7 +50,8 @@ SILENCES = {
 # that does not run, must not let a message through in between. The worker does the rest. A suppression that holds
 # stays as it is until then, and so does an erased person's address, of which only the hash is kept; an opt-out that
 # the provider reports late, after the person took it back, suppresses no one. Where the provider calls the person by an
-# id that it told before (fanout_knownid), the address behind it is suppressed.
+# id that it told before (fanout_knownid), the address behind it is suppressed. Mail that only its subject calls
+# automatic is a reply if it opts out: no program says only “STOP”.
 #
 # Wishes are compared with erased people and later events by key, one by one: NOT EXISTS would let the planner read all
 # events instead, and without OFFSET 0 it compares all wishes with all events. They are stored in the order of their
@@ -67,8 +68,8 @@ WITH news AS (
 ), stored AS (
   INSERT INTO fanout_inboundevent (account_id, key, kind, address, "group", provider_id, message_id, words, detail,
                                    happened_at, came_at, state, attempts, effect, opts_out)
-  SELECT account_id, key, kind, address, "group", provider_id, message_id, words, detail, happened_at,
-         %(now)s, 'new', 0, '', opts_out
+  SELECT account_id, key, CASE WHEN kind = 'automatic' AND opts_out THEN 'reply' ELSE kind END, address, "group",
+         provider_id, message_id, words, detail, happened_at, %(now)s, 'new', 0, '', opts_out
     FROM news
   ON CONFLICT (account_id, key) DO NOTHING
   RETURNING id, account_id, key, happened_at, opts_out
@@ -161,7 +162,7 @@ def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
     without that list."""
     if event.group or not (event.address or _hidden_id(event)):
         return "", False
-    if event.kind is EventKind.REPLY:
+    if event.kind is EventKind.REPLY or (event.kind is EventKind.AUTOMATIC and event.detail.get("subject")):
         said = essence(text)
         return said, decide_by_words(text).opts_out
     # A complaint that anyone could have written is left to the worker.
@@ -186,8 +187,9 @@ def _wishes(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     spellings = spellings_of(row["address"]) if row["address"] else [""]
     # The person may have been erased under another spelling.
     digests = " ".join(digest for address in spellings for digest in digests_of(address))
+    how = SILENCES.get(EventKind(row["kind"]), SILENCES[EventKind.REPLY])
     for address in spellings:
-        yield row["account"], row["key"], row["known_as"], address, digests, *SILENCES[EventKind(row["kind"])]
+        yield row["account"], row["key"], row["known_as"], address, digests, *how
 
 
 def _key(event: ProviderEvent) -> str:

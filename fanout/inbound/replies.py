@@ -16,14 +16,15 @@ from accounts.channels.provider_events import EventKind
 from fanout.database import Row, carry_out, execute
 from fanout.inbound import known_ids
 from fanout.inbound.event_store import SILENCES, WHOLE_SECOND, HeldUp
+from fanout.inbound.reply_mails import our_subjects
 from fanout.lanes.chats import note_message_from
-from fanout.models import InboundEvent
+from fanout.models import InboundEvent, RunTarget
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, server, transitions
 from fanout.runs.people import forget
 from reminders.erasure import erased
 from reminders.models import OptOutPhrase, Recipient, Suppression
-from reminders.opt_outs import Decision, decide_by_words, essence
+from reminders.opt_outs import Decision, bare, decide_by_words, essence
 from reminders.suppressions import REPORTED, in_force
 
 IN_A_GROUP = "nothing: it was said in a group"
@@ -203,10 +204,18 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
 
 
 def automatic(event: InboundEvent, now: datetime) -> str:
-    """Keep a mail that a program wrote: it ends no waiting, brings no Message 2 and opts no one out."""
+    """Keep a mail that a program wrote: it ends no waiting, brings no Message 2 and opts no one out. A mail that only
+    its subject calls automatic is a reply if that is the subject of our own message."""
     use_stored_spelling(event)
-    if stays_forgotten(event.address, recipients_at(event.address)):
+    recipients = recipients_at(event.address)
+    if stays_forgotten(event.address, recipients):
         return forget(event)
+    if (subject := bare(str(event.detail.get("subject") or ""))) and recipients:
+        sent = [row["id"] for row in _sent_to(recipients, event, now)]
+        if any(subject in our_subjects(one) for one in RunTarget.objects.select_related("run").filter(pk__in=sent)):
+            event.kind = InboundEvent.Kind.REPLY
+            event.save(update_fields=["kind"])
+            return reply(event, now)
     return f"kept: {automatic_words(event)}"
 
 

@@ -60,7 +60,7 @@ def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
     target = RunTarget.objects.select_related("run").filter(pk=reply.message.target_id).first() if reply else None
     if reply is None or target is None or target.address != reply.address:
         return False, False
-    ours = bare(reply.subject) in _our_subjects(target)
+    ours = bare(reply.subject) in our_subjects(target)
     if reply.by_subject and ours:
         # Our own message is about an absence, and this replies to it.
         reply = replace(reply, kind=EventKind.REPLY, detail={})
@@ -79,7 +79,7 @@ def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
     return reply.kind is EventKind.REPLY, bool(store(target.account_id, [event], now))
 
 
-def _our_subjects(target: RunTarget) -> set[str]:
+def our_subjects(target: RunTarget) -> set[str]:
     """Return the subjects that the message may have had, in bare words; without one, its first line is the subject."""
     lines = (str(part.get(name) or "").strip().partition("\n")[0] for part in target.run.parts for name in SUBJECTS)
     return {bare(machine_mail.without_prefix(one_line(line))) for line in lines}

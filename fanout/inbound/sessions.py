@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from accounts.channels.provider_events import SessionState
+from django.db.models import Q
+
+from accounts.channels.provider_events import ANOTHERS, SessionState
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import carry_out, execute
@@ -31,6 +33,10 @@ STATUS = {
     SessionState.UNPAIRED: status.Status.UNPAIRED,
     SessionState.BANNED: status.Status.SUSPENDED,
 }
+MAYBE_ANOTHERS = (
+    "The account's own id at the provider is not known yet, so this may be about another one and changes nothing. Test "
+    "the account: that reads the id."
+)
 REASON_LENGTH = 500
 #: The pace limits any 60 seconds: an older message, reported late, changes nothing in it.
 PACED = timedelta(seconds=60)
@@ -41,6 +47,10 @@ NOTE_AGAIN_AFTER = timedelta(hours=1)
 def session_changed(event: InboundEvent, now: datetime) -> str:
     """Apply a session event and return its effect in words."""
     state = SessionState(event.detail.get("state", ""))
+    if ANOTHERS.items() <= event.detail.items():
+        words = f"{(event.text or WORDS[state])[:REASON_LENGTH]} {MAYBE_ANOTHERS}"
+        execute(*add_event(now, "reported", words, account=event.account_id))
+        return "noted: it may be about another account"
     if overtaken(event):
         return f"{state.value}: a later report was worked on before"
     if state is SessionState.ACTIVE:
@@ -54,7 +64,7 @@ def session_changed(event: InboundEvent, now: datetime) -> str:
 def overtaken(event: InboundEvent) -> bool:
     """Return whether a newer report was worked on before: reports may come out of order, and the newest stands."""
     later = InboundEvent.objects.filter(account=event.account_id, kind=event.kind, happened_at__gt=event.happened_at)
-    return later.filter(state=InboundEvent.State.DONE).exists()
+    return later.filter(~Q(detail__contains=ANOTHERS), state=InboundEvent.State.DONE).exists()
 
 
 def until(event: InboundEvent) -> datetime | None:

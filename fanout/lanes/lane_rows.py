@@ -15,7 +15,7 @@ from django.db import transaction
 from accounts.models import Account
 from fanout.database import LOCK_RUNS, Statement, execute, lock_in_order
 from fanout.models.run import Run, in_sql
-from fanout.rules.pace import ELSEWHERE_MOST
+from fanout.rules.pace import ELSEWHERE_MOST, SLOW
 
 # No moment later than this is ever written: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
@@ -80,9 +80,17 @@ UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), 
 NO_EPOCH = -1
 
 
-def hold_lane(account: int, until: datetime, now: datetime) -> None:
-    """Hold a lane for a break that its provider asked for in a report, whichever driver has it."""
+SLOW_LANE = """
+UPDATE fanout_lanestate SET slow_factor = greatest(slow_factor, %(factor)s) WHERE account_id = %(account)s
+"""
+
+
+def hold_lane(account: int, until: datetime, slow: bool, now: datetime) -> None:
+    """Hold a lane for a break that its provider asked for in a report, whichever driver has it, and slow it down
+    afterwards as after a refusal at once."""
     execute(HOLD_LANES, [[account], [NO_EPOCH], [until]])
+    if slow:
+        execute(SLOW_LANE, {"account": account, "factor": SLOW})
     wake_lanes([account], now)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -117,6 +117,12 @@ def test_the_accounts_template_shows_what_becomes_of_the_lines(operator: Any) ->
     assert part["text"] == "News from the choir: Doors open at nine. Bring a friend.\nReply STOP to get no more."
     assert part["note"].startswith("Line breaks become spaces")
     assert (shown["stops"], part["problem"]) == (False, "")
+
+
+def test_the_accounts_template_must_have_one_place_for_the_text(operator: Any) -> None:
+    account = cloud(operator, replace(NEWS, body="On {{1}}, {{2}}."), template="news", template_language="en")
+    (part,) = outlook(operator, filled(account, paste=PASTE) | parts(TWO_LINES))["parts"]
+    assert part["problem"].startswith("Texts cannot go by the account's template news (en): it must have one variable")
 
 
 def test_a_chosen_template_is_shown_with_a_persons_words(operator: Any, account: Account) -> None:

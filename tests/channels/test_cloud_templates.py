@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -322,6 +322,48 @@ def test_a_text_of_two_lines_is_one_line_in_the_accounts_template() -> None:
     assert body["template"]["components"][0]["parameters"] == [
         {"type": "text", "text": "Doors open at nine. Bring a friend."}
     ]
+
+
+def by_own(template: Template, text: str) -> Any:
+    config = {"phone_number_id": "10200", "template": template.name, "template_language": "en"}
+    listed = json.loads(json.dumps(asdict(template)))
+    secrets = {"access_token": "k", "app_secret": "s"}
+    sender = CloudTransport(AccountConfig(1, "cloud", "Line", "", config, secrets, own_template=listed))
+    refused = sender.unfit(replace(TEXT, text=text))
+    return refused.detail if refused else sender._content(replace(TEXT, text=text))
+
+
+def test_a_named_variable_of_the_accounts_template_is_named() -> None:
+    body = by_own(Template("news", "en", named=True, body="News: {{text}} Reply STOP."), "Doors")
+
+    assert body["template"]["components"][0]["parameters"] == [
+        {"parameter_name": "text", "type": "text", "text": "Doors"}
+    ]
+
+
+@pytest.mark.parametrize(("length", "fits"), [(1024, True), (1025, False)])
+def test_the_accounts_template_counts_with_its_words(length: int, fits: bool) -> None:
+    found = by_own(Template("news", "en", body="News: {{1}} Reply STOP."), "x" * (length - len("News:  Reply STOP.")))
+
+    assert (not isinstance(found, str)) == fits
+    assert fits or "The body has 1,025 characters with its values" in found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": "News."},
+        {"body": "News: {{1}}, {{2}}."},
+        {"header": "text", "header_text": "On {{1}}"},
+        {"header": "image"},
+        {"body": "News.", "buttons": (Button("URL", "Go", "https://example.org/{{1}}"),)},
+    ],
+    ids=["no variable", "two", "one in the header too", "a picture", "a link alone"],
+)
+def test_a_text_needs_one_place_in_the_accounts_template(change: dict[str, Any]) -> None:
+    found = by_own(replace(Template("news", "en", body="News: {{1}}."), **change), "Doors")
+
+    assert found.startswith("Texts cannot go by the account's template news (en)")
 
 
 @pytest.mark.parametrize(

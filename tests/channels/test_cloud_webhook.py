@@ -63,7 +63,12 @@ def account_update(state: Any) -> dict[str, Any]:
 class TestWebhook(WebhookContract):
     channel = "cloud"
     account = AccountConfig(
-        1, "cloud", "Line", "", {"phone_number_id": "10200"}, {"app_secret": "k3y", "verify_token": "v3rify"}
+        1,
+        "cloud",
+        "Line",
+        "",
+        {"phone_number_id": "10200", "business_account_id": "W"},
+        {"app_secret": "k3y", "verify_token": "v3rify"},
     )
     samples = (
         message(),

@@ -66,7 +66,11 @@ class TestWebhook(WebhookContract):
         assert (event.kind, event.key) == (EventKind.REPLY, "message:3EB0AA")
         assert event.at == datetime.fromtimestamp(1_780_000_000, UTC)
         assert (event.address, event.group, event.text) == ("+4917612345678", "", "hi")
-        assert event.detail == {"seen_as": "Ana"}
+        assert event.detail == {"seen_as": "Ana", "jid": PERSON}
+
+    @pytest.mark.parametrize("named", [{"remoteJidAlt": PERSON}, {"senderPn": PERSON}, {}])
+    def test_a_hidden_id_is_told_beside_the_number_too(self, named: dict[str, str]) -> None:
+        assert self.one(upsert(remoteJid="999@lid", **named)).detail["jid"] == "999@lid"
 
     @pytest.mark.parametrize(
         "message", [{"extendedTextMessage": {"text": "hi"}}, {"imageMessage": {"caption": "hi", "url": "x"}}]

@@ -37,7 +37,7 @@ def test_every_language_and_program_is_read_right() -> None:
     figures: dict[str, int] = {}
     for score in table:
         figures[score.subject] = figures.get(score.subject, 0) + score.total
-    least = {"attribution": 2_648, "header block": 1_316, "rule": 200, "signature": 680, "opt-out": 440}
+    least = {"attribution": 2_648, "header block": 1_396, "rule": 200, "signature": 680, "opt-out": 440}
     least |= {"no opt-out": 260, "absence note": 87, "person's subject": 14, "away until": 29}
     assert {subject: total for subject, total in figures.items() if total < least[subject]} == {}
 
@@ -55,6 +55,7 @@ SIMILAR = {
     "a telephone": "I bought a Samsung.\nIt was sent from my iPhone, I think.",
     "a program": "Do you use Outlook for iOS?\nI do.",
     "dashes": "one --- two\n***\nthree\n-----\nfour",
+    "a journey, by time": "Date: 3 June 2026\nFrom: Berlin\nTo: Hamburg\nTwo seats, please.",
     "a form": "Name: Ann\nMail: ann@example.org\nWhen: Friday 10:30",
 }
 

@@ -100,6 +100,21 @@ class TestWebhook(WebhookContract):
         assert self.one(mail(body_plain="")).text == "Re"
 
     @pytest.mark.parametrize(
+        ("subject", "text", "until"),
+        [
+            ("Automatic reply: Choir", "I'm on vacation until 12 June.", "12 June"),
+            ("Abwesenheitsnotiz: Probe", "Bin bis 12.06. im Urlaub.", "12.06"),
+            ("Out of office", "Back on Monday.", "Monday"),
+            ("Out of office until 12 June", "", "12 June"),
+            ("Automatic reply: Choir", "", ""),
+            ("Read: Choir", "", ""),
+        ],
+    )
+    def test_a_programs_mail_is_told_by_its_subject_however_short(self, subject: str, text: str, until: str) -> None:
+        event = self.one(mail(subject=subject, body_plain=text))
+        assert (event.kind, event.detail["away_until"], event.text) == (EventKind.AUTOMATIC, until, text or subject)
+
+    @pytest.mark.parametrize(
         ("name", "kind"), [("message_delivered", EventKind.DELIVERED), ("message_read", EventKind.READ)]
     )
     def test_receipts(self, name: str, kind: EventKind) -> None:

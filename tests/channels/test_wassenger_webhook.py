@@ -156,6 +156,19 @@ class TestWebhook(WebhookContract):
         assert self.one(message(**{"from": "999@lid"} | more)).address == address
 
     @pytest.mark.parametrize(
+        ("more", "told"),
+        [
+            ({}, {"jid": "999@lid"}),
+            ({"from": "998@lid", "chat": {"id": "4917612345678@c.us"}}, {"jid": "998@lid"}),
+            ({"chat": {"id": "4917612345678@c.us"}}, {}),
+        ],
+        ids=["beside the chat", "the sender", "none"],
+    )
+    def test_a_hidden_id_is_told_beside_the_number(self, more: dict[str, Any], told: dict[str, str]) -> None:
+        event = self.one(message(**more))
+        assert (event.address, event.detail) == ("+4917612345678", told)
+
+    @pytest.mark.parametrize(
         "more",
         [{"meta": {"isGroup": True}}, {"meta": None, "chat": {"id": GROUP}}, {"meta": {"isGroup": "yes"}}],
         ids=["a group without its id", "nobody says so", "odd"],

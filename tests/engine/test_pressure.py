@@ -24,7 +24,7 @@ from fanout.engine.dispatcher import Dispatcher
 from fanout.engine.driver import Driver
 from fanout.engine.lane_loop import Lane, Sleep
 from fanout.engine.ledger import Ledger
-from fanout.lanes.lane_rows import wake_after_clock_change
+from fanout.lanes.lane_rows import hold_lane, wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget
 from fanout.ops import heartbeat
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
@@ -365,6 +365,20 @@ def test_a_success_after_rate_limits_trips_no_breaker(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=600), groups=60))
     stage.play(1200)
     assert fresh(run).status == Run.Status.SUCCESS
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_break_that_is_reported_to_a_running_lane_holds_and_slows_it(stage: Stage, slow: bool) -> None:
+    account = stage.account(max_send_per_minute=60, batch_size=0, min_gap_seconds=0, max_gap_seconds=0)
+    stage.fire(stage.reminder(account, groups=40))
+    begins, ends = stage.now + timedelta(seconds=10), stage.now + timedelta(seconds=25)
+    stage.play(60, [(begins, lambda now: hold_lane(account.pk, ends, slow, now))])
+    times = stage.times(account.address)
+    assert not [at for at in times if begins + timedelta(seconds=2) < at < ends]
+    after = [at for at in times if at >= ends]
+    gaps = [(later - at).total_seconds() for at, later in pairwise(after[2:12])]
+    assert (sum(gaps) / len(gaps) > 1.3) is slow
+    assert (LaneState.objects.get(account=account).slow_factor > 1.2) is slow
 
 
 # --- machines ---------------------------------------------------------------------------------------------

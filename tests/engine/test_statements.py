@@ -626,7 +626,7 @@ def test_a_break_reaches_the_lanes_holder_and_is_never_shortened(
 def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | None, at: float, kept: bool) -> None:
     target = pending()
     lane = LaneState.objects.filter(account=target.account_id)
-    lane.update(epoch=EPOCH, next_send_at=until and NOW + until * SECOND, probing=True)
+    lane.update(epoch=EPOCH, next_send_at=until and NOW + until * SECOND, probing=True, slow_factor=1.5)
 
     async def leave(ledger: Ledger) -> None:
         ledger.leave_lane(lane_write(target.account_id, at=NOW + at * SECOND))
@@ -634,6 +634,7 @@ def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | Non
     with_ledger(leave)
     assert lane.get().probing is kept
     assert (lane.get().next_send_at == NOW + 60 * SECOND) is kept
+    assert (lane.get().slow_factor == 1.5) is kept
 
 
 # --- what a crash left ------------------------------------------------------------------------------------

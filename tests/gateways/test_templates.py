@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from django.utils import timezone
 from accounts import message_templates
 from accounts.channels.sandbox.book import is_delivery
 from accounts.channels.templates import WINDOW_CLOSED, Template
-from accounts.models import Account
+from accounts.models import Account, MessageTemplate
 from fanout.inbound import worker
 from fanout.models import KnownChat
 from tests.gateways.process import GatewayServer
@@ -36,12 +37,15 @@ def run_to_three(
     gateway: GatewayServer,
     *templates: dict[str, Any] | None,
     words: dict[str, dict[str, str]] | None = None,
+    listed: tuple[Template, ...] = (),
     **config: Any,
 ) -> Any:
     settings = {"url": gateway.url, "phone_number_id": "10200", "business_account_id": "20400", **config}
     people = [("person", number) for number in (LATELY, LONG_AGO, NEVER)]
     run = make_run("cloud", settings, CREDENTIALS, people, "message", templates, words)
     now, account = timezone.now(), Account.objects.get()
+    for one in listed:
+        MessageTemplate.objects.create(account=account, name=one.name, language=one.language, content=asdict(one))
     for number, hours in ((LATELY, 1), (LONG_AGO, 25)):
         KnownChat.objects.create(account=account, address=number, heard_at=now - timedelta(hours=hours))
     carry_out(run)
@@ -75,6 +79,23 @@ def test_without_a_template_nothing_is_asked_of_meta(tmp_path: Path) -> None:
     assert {(target.error, target.attempts, target.claimed_at) for target in skipped} == {(WINDOW_CLOSED, 0, None)}
     run.refresh_from_db()
     assert (run.status, run.failed) == ("partial", 0)
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("words", "fits"), [("Reply STOP.", True), ("x" * 1010, False)], ids=["short", "long"])
+def test_the_accounts_template_is_judged_by_its_listed_words(tmp_path: Path, words: str, fits: bool) -> None:
+    with GatewayServer(tmp_path, "cloud") as gateway:
+        own = replace(NEWS, named=True, body=f"News: {{{{what}}}} {words}")
+        run = run_to_three(gateway, None, listed=(own,), template="news", template_language="")
+        got = kinds(gateway)
+
+    free, by_template = ["text: Doors open at nine"], ["template: Doors open at nine"]
+    assert got == {LATELY: free} | ({LONG_AGO: by_template, NEVER: by_template} if fits else {})
+    errors = set(run.targets.exclude(status="sent").values_list("status", "error"))
+    assert fits or errors == {
+        ("skipped", "The body has 1,035 characters with its values; Meta takes at most 1,024. Shorten them.")
+    }
 
 
 @pytest.mark.processes

@@ -256,6 +256,23 @@ Giving up on 192.0.2.25.
 --- Below this line is a copy of the message.
 
 {copy}""",
+    "GMX": """\
+From: mailer-daemon@gmx.example
+To: mailer@example.com
+Subject: Mail delivery failed: returning message to sender
+
+This message was created automatically by mail delivery software.
+
+A message that you sent could not be delivered to one or more of
+its recipients. This is a permanent error. The following address(es)
+failed:
+
+{ann}:
+SMTP error from remote server for RCPT TO command, host: mx.example.org (192.0.2.25) reason: {answer}
+
+--- The header of the original message is following. ---
+
+{copy}""",
     "Sendmail": """\
 From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example.com>
 To: mailer@example.com

@@ -141,6 +141,32 @@ OUTLOOK = {
     "French, Date": ("De", "Date", "À", "Objet"),
 }
 
+#: language, program, a block of headers that begins with the time
+TIME_FIRST = [
+    (
+        "German",
+        "GMX, WEB.DE",
+        f'Gesendet: Montag, 1. Juni 2026 um 10:00 Uhr\nVon: "{WHO}" {MAILBOX}\nAn: ann@example.org\nBetreff: Türen',
+    ),
+    (
+        "English",
+        "GMX, mail.com",
+        f'Sent: Monday, June 01, 2026 at 10:00 AM\nFrom: "{WHO}" {MAILBOX}\nTo: ann@example.org\nSubject: Doors',
+    ),
+    (
+        "French",
+        "GMX, mail.com",
+        f'Envoyé: lundi 1 juin 2026 à 10:00\nDe: "{WHO}" {MAILBOX}\nÀ: ann@example.org\nObjet: Portes',
+    ),
+    (
+        "Spanish",
+        "GMX, mail.com",
+        f'Enviado: lunes, 1 de junio de 2026 a las 10:00\nDe: "{WHO}" {MAILBOX}\nPara: ann@example.org\n'
+        "Asunto: Puertas",
+    ),
+    ("English", "the address alone", "Date: 6/1/2026\nFrom: bob@example.com\nTo: ann@example.org\nSubject: Doors"),
+]
+
 #: language, what stands between dashes above the original message
 RULES = [
     ("English", "-----Original Message-----"),

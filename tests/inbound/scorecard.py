@@ -26,10 +26,11 @@ if __name__ == "__main__":
     django.setup()
 
 from accounts.channels.reply_text import own_words
-from fanout.inbound import complaints
+from fanout.inbound import complaints, origins
 from fanout.inbound.mails import parse_bounce
 from tests.inbound import scorecard_replies
 from tests.inbound.bounce_mails import Case, Verdict, cases
+from tests.inbound.mails import id_of
 
 NO_FAILURE = ("feedback", "vacation", "delivered")
 
@@ -64,6 +65,9 @@ class Score:
     #: recipients that were not found or judged otherwise, in words
     wrong: list[str]
     complaints: tuple[int, int] = (0, 0)
+    #: of the failures, had the mail no id of ours: noted by recipient, sender and time, and suppressed for 30 days
+    noted: int = 0
+    for_a_while: int = 0
 
 
 def score(mails: Iterable[Case]) -> Score:
@@ -74,11 +78,18 @@ def score(mails: Iterable[Case]) -> Score:
         if any(verdict.reason == "feedback" for verdict in mail.verdicts):
             told, received = result.complaints
             result.complaints = told + 1, received + (complaints.parse_complaint(mail.raw) is not None)
+        unnamed = without_id(mail.raw)
+        origin = origins.origin_of(unnamed)
+        fits = bool(origin.senders) and (origin.sent_at is not None or not origin.foreign)
+        reports = {bounce.address: bounce for bounce in parse_bounce(unnamed)} if fits else {}
         if not failures and any(bounce.final for bounce in bounces.values()):
             result.mistaken.append(mail.name)
         for verdict in failures:
             bounce = bounces.get(verdict.recipient.lower())
             suppresses = bounce is not None and bounce.final and bounce.hard
+            if (report := reports.get(verdict.recipient.lower())) and report.message is None:
+                result.noted += 1
+                result.for_a_while += report.final and report.hard
             rows = (result.classes.setdefault(verdict.reason, Row()), result.forms.setdefault(mail.form, Row()))
             for row in (*rows, result.total):
                 row.add(verdict, bounce is not None, suppresses)
@@ -86,6 +97,11 @@ def score(mails: Iterable[Case]) -> Score:
                 judged = f"{bounce.kind.value}: {bounce.detail[:80]}" if bounce else "not found"
                 result.wrong.append(f"{mail.name} ({verdict.reason}): {judged}")
     return result
+
+
+def without_id(raw: bytes) -> bytes:
+    """Return the mail as servers send it that return nothing of our message's id."""
+    return raw.replace(id_of(7).encode(), b"")
 
 
 def read_directory(directory: Path) -> Iterator[Case]:
@@ -120,6 +136,10 @@ def show(name: str, result: Score, wrong: bool) -> None:
     say(table("class", result.classes) + "\n")
     say(table("form", result.forms | {"all": result.total}))
     say(f"\nNo failure, but read as one: {len(result.mistaken)}. Complaints received: {received} of {told}.")
+    say(
+        f"Reports without our id, of {result.total.total}: {result.noted} noted where one delivery fits, "
+        f"{result.for_a_while} of them suppressed for 30 days; they fail no message and count for no account."
+    )
     if wrong:
         say("\n".join(["", "Judged otherwise:", *result.wrong, *result.mistaken]))
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from tests.inbound.reply_formats import (
     PERSONAL,
     RULES,
     SIGNATURES,
+    TIME_FIRST,
     WHO,
 )
 
@@ -64,6 +66,15 @@ def cases() -> Iterator[Case]:
         for layout, block in blocks(labels):
             for own in OWN.values():
                 yield Case("header block", language, "Outlook", layout, f"{own}{block}\n{UNMARKED}", own)
+    for language, client, block in TIME_FIRST:
+        for layout, above, lines in (
+            ("below", "\n\n", block),
+            ("directly below", "\n", block),
+            ("apart", "\n \n\n", block.replace("\n", "\n\n")),
+            ("bold", "\n\n", re.sub(r"(?m)^([^:]+:)", r"*\1*", block)),
+        ):
+            for own in OWN.values():
+                yield Case("header block", language, client, layout, f"{own}{above}{lines}\n\n{UNMARKED}", own)
     for language, rule in RULES:
         for own in OWN.values():
             yield Case("rule", language, "rule", "above", f"{own}\n\n{rule}\nFrom: {WHO}\n\n{UNMARKED}", own)

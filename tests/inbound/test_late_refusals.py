@@ -18,6 +18,7 @@ from fanout.inbound.event_store import store
 from fanout.lanes import status
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
 from fanout.rules.message_ids import message_id
+from fanout.rules.pace import SLOW
 from reminders.models import Recipient, Suppression
 from tests.engine.stage import Stage, fresh
 from tests.factories import RunFactory, RunTargetFactory
@@ -111,7 +112,7 @@ def test_the_lane_stops_before_our_record_of_the_message_is_there(target: RunTar
     ("kind", "detail", "seconds"),
     [("rate_limited", {}, 60), ("rate_limited", {"retry_after": 600}, 600), ("unavailable", {}, 20)],
 )
-def test_a_limit_that_is_reported_late_holds_the_lane(
+def test_a_limit_that_is_reported_late_holds_and_slows_the_lane(
     target: RunTarget, kind: str, detail: dict[str, Any], seconds: int
 ) -> None:
     report(target, kind, **detail)
@@ -120,6 +121,7 @@ def test_a_limit_that_is_reported_late_holds_the_lane(
     lane = LaneState.objects.get(account=target.account_id)
     assert (lane.next_send_at, lane.probing) == (NOW + timedelta(seconds=seconds), True)
     assert lane.poke > 0
+    assert lane.slow_factor == (SLOW if kind == "rate_limited" else 1.0)
     assert Account.objects.get(pk=target.account_id).status == "active"
 
 

@@ -16,7 +16,7 @@ from fanout.inbound import event_store, worker
 from fanout.inbound.reply_mails import take_in_reply
 from fanout.models import InboundEvent, Run
 from reminders import erasure
-from reminders.models import Recipient, Suppression
+from reminders.models import OptOutPhrase, Recipient, Suppression
 from tests.engine.stage import MONDAY, Stage
 from tests.factories import AccountFactory, RunTargetFactory
 from tests.inbound.mails import id_of
@@ -32,6 +32,9 @@ case = pytest.param
 @pytest.fixture
 def account() -> Account:
     return AccountFactory.create()
+
+
+BY_SUBJECT = {"kind": EventKind.AUTOMATIC, "detail": {"what": "an absence note", "subject": "Vacation"}}
 
 
 def suppressed() -> list[tuple[str, str, str]]:
@@ -52,6 +55,8 @@ def suppressed() -> list[tuple[str, str, str]]:
         case({"text": "STOP", "group": "120363000000000001@g.us"}, None, id="in a group"),
         case({"kind": EventKind.UNSUBSCRIBE, "text": "", "detail": {"resumed": True}}, None, id="taken back"),
         case({"kind": EventKind.AUTOMATIC, "text": "STOP"}, None, id="of a program"),
+        case(BY_SUBJECT | {"text": "STOP"}, "opted_out", id="of a program, by its subject alone"),
+        case(BY_SUBJECT | {"text": "I'm back on Monday."}, None, id="an absence note"),
     ],
 )
 def test_it_is_suppressed_by_the_statement_that_stores_it(
@@ -64,6 +69,16 @@ def test_it_is_suppressed_by_the_statement_that_stores_it(
     made.refresh_from_db()
     assert made.state == "done"
     assert [row[:2] for row in suppressed()] == ([(phone(0), reason)] if reason else [])
+
+
+@pytest.mark.parametrize(("text", "kind"), [("STOP", "reply"), ("cease", "reply"), ("ok", "automatic")])
+def test_a_person_is_heard_under_a_programs_subject(account: Account, text: str, kind: str) -> None:
+    """Also with a phrase of the site's own list."""
+    OptOutPhrase.objects.create(phrase="cease", essence="cease")
+    event = stored(account, 0, MONDAY, text, **BY_SUBJECT)
+    assert (event.kind, event.opts_out) == (kind, kind == "reply")
+    worker.step(MONDAY)
+    assert Suppression.objects.count() == (kind == "reply")
 
 
 def test_every_spelling_of_the_number_is_suppressed(account: Account) -> None:

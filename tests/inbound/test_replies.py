@@ -200,6 +200,19 @@ def test_it_answers_the_message_that_it_quotes(stage: Stage) -> None:
     assert event.run_target_id == first.pk
 
 
+@pytest.mark.parametrize(("subject", "is_reply"), [("Vacation", True), ("Automatic reply: Vacation", False)])
+def test_a_message_about_an_absence_gets_replies(stage: Stage, subject: str, is_reply: bool) -> None:
+    account = stage.account()
+    stage.fire(remind(stage, account, reply=()))
+    stage.play()
+    Run.objects.update(parts=[{"kind": "text", "subject": "Vacation", "text": "Who is away in June?"}])
+    event = stored(account, 0, stage.now + MINUTE, "me", kind=EventKind.AUTOMATIC, detail={"subject": subject})
+    work_on(event)
+    event.refresh_from_db()
+    assert event.kind == ("reply" if is_reply else "automatic")
+    assert replied(account) == [stage.now + MINUTE if is_reply else None]
+
+
 def test_the_first_reply_counts_however_late_it_comes(stage: Stage) -> None:
     account = stage.account()
     stage.fire(remind(stage, account, reply=()))

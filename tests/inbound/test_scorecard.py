@@ -12,7 +12,7 @@ from accounts.channels.faults import ADVICE, Cause, Fault, cause_of
 from accounts.channels.refusals import reported
 from fanout.inbound.mails import parse_bounce
 from fanout.rules.message_ids import Named
-from tests.inbound.bounce_mails import ANN, ANSWERS, FORMS, Case, cases
+from tests.inbound.bounce_mails import ANN, ANSWERS, FORMS, Case, cases, mail
 from tests.inbound.scorecard import read_directory, score
 
 #: Every mail is found and judged as its verdict says. Never lower these.
@@ -29,6 +29,7 @@ def test_our_own_mails_are_judged_as_a_postmaster_would() -> None:
     assert result.total.right / result.total.found == RIGHT
     assert result.total.wrongly == WRONGLY_SUPPRESSED
     assert result.total.suppressed == result.total.hard
+    assert (result.noted, result.for_a_while) == (result.total.total, result.total.hard)
     assert len(result.forms) > len(FORMS)
 
 
@@ -73,6 +74,15 @@ def test_a_server_that_could_not_look_a_user_up_does_not_say_that_there_is_none(
     code: int, words: str, gone: bool
 ) -> None:
     assert (reported(code, words).fault is Fault.GONE) is gone
+
+
+@pytest.mark.parametrize(
+    ("command", "hard"), [("RCPT TO", True), ("TEXT", False), ("DATA", False)], ids=["recipient", "text", "data"]
+)
+def test_a_notice_without_a_status_counts_by_the_command_that_it_names(command: str, hard: bool) -> None:
+    form = FORMS["GMX"].replace("RCPT TO command", f"{command} command")
+    (bounce,) = parse_bounce(mail(form, "550 User unknown"))
+    assert (bounce.hard, bounce.final) == (hard, True)
 
 
 def test_a_directory_of_foreign_mails(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.db import connection
+from django.utils import timezone
 
 from accounts.channels.provider_events import Webhook
 from accounts.channels.sandbox.webhook import SandboxWebhook, signature
@@ -127,7 +128,7 @@ def test_one_webhook_for_several_numbers_of_an_app():
 
 
 def test_the_first_report_about_a_number_tells_its_business_account():
-    """Until then another business account's ban would stop this one."""
+    """Until then a ban may be another business account's, and is only noted."""
 
     def number(**config: str) -> Account:
         credentials = {"access_token": "k", "app_secret": "s"}
@@ -143,6 +144,12 @@ def test_the_first_report_about_a_number_tells_its_business_account():
         assert post(path_of(account), raw, x_hub_signature_256=signed) == [200]
 
     account, entered = number(business_account_id=""), number(business_account_id="7")
+    report(account, "account_update", {"event": "ACCOUNT_DELETED"}, "999")
+    worker.step(timezone.now())
+    assert account.inbound_events.get().effect == "noted: it may be about another account"
+    account.refresh_from_db()
+    assert account.status == "active"
+    account.inbound_events.all().delete()
     said = message("reply", "text", "text", text={"body": "Yes"}).value
     report(account, "messages", said, "20400")
     report(account, "account_update", {"event": "ACCOUNT_DELETED"}, "999")

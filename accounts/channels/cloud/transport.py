@@ -36,9 +36,11 @@ from accounts.channels.templates import (
     Unfit,
     Way,
     content,
+    own_template,
     template_in,
     template_of,
     way_to,
+    with_text,
 )
 
 #: A day less than Meta keeps it: a run that begins today may continue tomorrow.
@@ -141,22 +143,22 @@ class CloudTransport(Gateway):
             return refused.reason
         return None
 
-    def _template_for(self, part: Part) -> tuple[Template, Mapping[str, str]] | None:
-        """Return the part's template with its values, or for a text the account's, whose only variable it becomes."""
+    def _template_for(self, part: Part) -> tuple[Template, Mapping[str, str] | None] | None:
+        """Return the part's template with its values, or for a text the account's, whose only variable it becomes: then
+        there are no values."""
         if part.free:
             return None
         if part.template:
             return template_in(part.template), part.template.get("values", {})
-        if self.values["template"] and part.kind == "text":
-            named = Template(self.values["template"], self.values["template_language"], body="{{1}}")
-            return named, {"body.1": part.text}
-        return None
+        own = own_template(self.values, self.account.own_template) if part.kind == "text" else None
+        return (own, None) if own else None
 
     def _content(self, part: Part) -> dict[str, Any]:
         if chosen := self._template_for(part):
             file = None if part.media is None else file_of(replace(part, text=""), part.media)
+            template, values = chosen
             try:
-                return content(*chosen, file)
+                return content(template, with_text(template, part.text) if values is None else values, file)
             except Unfit as reason:
                 raise Refused(NotSent(Kind.CONTENT_REJECTED, str(reason))) from reason
         if problem := text_problem(part):

@@ -6,6 +6,7 @@ Subscribe it to the fields `messages`, `account_update` and `user_preferences`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from accounts.channels.cloud.transport import listed, meaning_of, words_of
 from accounts.channels.http import as_text, dig
 from accounts.channels.paired import address_of
 from accounts.channels.provider_events import (
+    ANOTHERS,
     EventKind,
     HookRequest,
     ProviderEvent,
@@ -109,7 +111,7 @@ class Ours(NamedTuple):
     """Meta's ids of the account: one app may have several numbers and business accounts, and one webhook for all."""
 
     number: str
-    #: empty until it is learned: reports about any business account then count as ours
+    #: empty until it is learned: then a report about a business account is only noted, because it may be another one's
     business: str
 
     @classmethod
@@ -128,7 +130,10 @@ def changes(request: HookRequest) -> Iterator[tuple[Any, Any]]:
 def events(change: Any, entry: Any, ours: Ours) -> Iterator[ProviderEvent]:
     field, value = dig(change, "field"), dig(change, "value")
     if field == "account_update":
-        if ours.business in ("", business_of(value, entry)):
+        if not ours.business:
+            reports = account_reports(value, entry)
+            yield from (replace(one, detail={**one.detail, **ANOTHERS}) for one in reports)
+        elif ours.business == business_of(value, entry):
             yield from account_reports(value, entry)
     elif as_text(dig(value, "metadata", "phone_number_id")) == ours.number:
         yield from (said(message) for message in listed(value, "messages") if is_said(message))

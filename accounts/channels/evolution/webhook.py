@@ -65,17 +65,17 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     edited = edited_text(content)
     if not message or dig(data, "key", "fromMe") is not False or not (is_reply(content) or edited):
         return None
-    address = sender(data)
     event = ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
         at=moment(data.get("messageTimestamp")),
-        address=address,
+        address=sender(data),
         group=address_of(chat) if is_group(chat) else "",
         # Newer versions name the quoted message beside the content, all of them inside it.
         provider_id=as_text(dig(data, "contextInfo", "stanzaId")) or quoted_in(content),
         text=text_of(content),
-        detail={"seen_as": as_text(data.get("pushName"))} | ({} if address else {"jid": as_text(jid_of_sender(data))}),
+        # Beside a number, too: reports that name only the hidden id are then about a known person.
+        detail={"seen_as": as_text(data.get("pushName")), "jid": as_text(jid_of_sender(data))},
     )
     return as_edit(event, edited) if edited else event
 

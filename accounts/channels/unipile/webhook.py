@@ -40,8 +40,6 @@ STATES = {
     "CONNECTING": SessionState.DISCONNECTED,
 }
 RECEIPTS = {"message_delivered": EventKind.DELIVERED, "message_read": EventKind.READ}
-#: characters of a mail that may be an opt-out
-SHORT = 40
 #: A state has neither id nor time: the same state counts as new after an hour.
 STATE_SECONDS = 3600
 
@@ -108,10 +106,12 @@ def mail(event: dict[str, Any]) -> ProviderEvent | None:
     body, subject = as_text(event.get("body_plain")), as_text(event.get("subject"))
     said, changed = written(body), not machine_mail.REPLY_PREFIX.match(subject)
     detail = {"seen_as": as_text(dig(event, "from_attendee", "display_name"))}
-    # A person who opts out says little: their mail is a reply with any subject.
-    what = machine_mail.by_subject(subject) if len(said) > SHORT else ""
+    # Unipile passes on no headers. A person who opts out, or replies to a message with such a subject, is told from a
+    # program later, by what they say and by our subject (event_store, replies.automatic).
+    what = machine_mail.by_subject(subject)
     if what:
-        detail |= {"what": what, "away_until": machine_mail.away_until(said)}
+        until = machine_mail.away_until(said) or machine_mail.away_until(subject)
+        detail |= {"what": what, "away_until": until, "subject": machine_mail.without_prefix(subject)}
     return ProviderEvent(
         key=f"mail_received:{ident}",
         kind=EventKind.AUTOMATIC if what else EventKind.REPLY,

@@ -70,7 +70,7 @@ def flat(data: dict[str, Any]) -> dict[str, Any]:
     return {
         **message,
         "flow": "outbound" if message.get("fromMe") is True else "inbound",
-        "chat": {"id": chat, "contact": dig(data, "chat", "contact")},
+        "chat": {"id": chat, "contact": dig(data, "chat", "contact"), "lid": dig(data, "chat", "lid")},
         "meta": {"isGroup": is_group(chat)},
     }
 
@@ -98,6 +98,7 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
         group=address_of(chat) if in_group and is_group(chat) else "",
         provider_id=quoted(data),
         text=as_text(data.get("body")),
+        detail={} if in_group else hidden_id(data),
     )
 
 
@@ -105,6 +106,12 @@ def sender(data: dict[str, Any]) -> str:
     """Return the number of the person who wrote in a one-to-one chat; empty where it is not given."""
     jid, number = data.get("from"), data.get("fromNumber") or dig(data, "chat", "contact", "phone")
     return number_of(jid, number, dig(data, "chat", "id")) if is_hidden(jid) else number_of(number or jid)
+
+
+def hidden_id(data: dict[str, Any]) -> dict[str, str]:
+    """Return the hidden id of the person in a one-to-one chat, where it is told, beside their number or instead."""
+    places = (data.get("from"), dig(data, "chat", "id"), dig(data, "chat", "lid"))
+    return next(({"jid": as_text(jid)} for jid in places if is_hidden(jid)), {})
 
 
 def quoted(data: dict[str, Any]) -> str:
