@@ -14,6 +14,7 @@ SINGLE = (
     "index",
     "my_notifications",
     "my_timezone",
+    "replies",
     "components",
     "second_factor",
     "confirm",
