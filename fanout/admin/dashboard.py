@@ -23,6 +23,7 @@ from accounts.actions import Action
 from accounts.models import Account
 from fanout.admin.run_status import buttons_for, eta, going_on, my_zone, sender_links, status_with_reason
 from fanout.admin.widgets import Band, Chart, line_chart
+from fanout.lanes.reputation import rising
 from fanout.models import ClusterBeat, Driver, KnownServer, Run, RunTarget
 from fanout.plans.forecast import forecast_runs, seconds_to_send
 from fanout.plans.projection import moment
@@ -58,6 +59,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "more_paused": len(paused) > SHOWN,
         "down": with_queue([senders.accounts[pk] for pk in down]),
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
+        "rising": rising(accounts, now, SHOWN),
         "going_on": runs_under_way(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
         "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now, resumptions(resuming, senders, now)),

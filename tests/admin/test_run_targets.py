@@ -27,14 +27,15 @@ def run(operator: User, team: Group) -> Run:
     account = AccountFactory.create(owner=operator, team=team, channel="sandbox")
     made: Run = RunFactory.create(reminder__account=account, team=team, status="partial", first_attempt_at=now)
     common: dict[str, Any] = {"run": made, "settled_at": now}
-    for name, fields in {
+    fates: dict[str, dict[str, Any]] = {
         "Reader": {"status": "sent", "delivered_at": now, "read_at": now},
         "Replier": {"status": "sent", "delivered_at": now, "replied_at": now},
         "Leaver": {"status": "sent", "replied_at": now, "opted_out_at": now},
         "Gone": {"status": "failed", "error_kind": "recipient_gone", "error": "No such number"},
         "Bounced": {"status": "failed", "error_kind": "soft_bounce", "error": "Try later"},
         "Skipped": {"status": "skipped", "error": "suppressed"},
-    }.items():
+    }
+    for name, fields in fates.items():
         RunTargetFactory.create(recipient__name=name, **common, **fields)
     made.refresh_from_db()
     return made

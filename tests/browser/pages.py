@@ -15,6 +15,8 @@ SINGLE = (
     "my_notifications",
     "my_timezone",
     "replies",
+    "results",
+    "results_compare",
     "components",
     "second_factor",
     "confirm",

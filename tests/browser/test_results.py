@@ -25,13 +25,12 @@ def run_with_replies(operator: User) -> Run:
         reminder__account=account, reminder__title="Market", status="partial", first_attempt_at=now, kinds=["person"]
     )
     common = {"run": run, "claimed_at": now - timedelta(minutes=9), "settled_at": now - timedelta(minutes=9)}
-    for n, (name, fields) in enumerate(
-        {
-            "Ann": {"status": "sent", "parts_sent": 1, "delivered_at": now, "read_at": now},
-            "Ben": {"status": "sent", "parts_sent": 1, "delivered_at": now},
-            "Cem": {"status": "failed", "error_kind": "recipient_gone", "error": "No such number"},
-        }.items()
-    ):
+    fates: dict[str, dict[str, Any]] = {
+        "Ann": {"status": "sent", "parts_sent": 1, "delivered_at": now, "read_at": now},
+        "Ben": {"status": "sent", "parts_sent": 1, "delivered_at": now},
+        "Cem": {"status": "failed", "error_kind": "recipient_gone", "error": "No such number"},
+    }
+    for n, (name, fields) in enumerate(fates.items()):
         RunTargetFactory.create(recipient=person(operator, n, name=name), **common, **fields)
     say(account, 0, now, "Yes, I will be there")
     say(account, 1, now, "I moved away, this is not for me")
@@ -75,3 +74,40 @@ def test_replies_are_dealt_with(operator: User, server: Server, page: Any) -> No
     expect(page.locator(".top-nav .count")).to_have_count(0)
     page.locator(".pill", has_text="All").click()
     expect(page.locator(".replies .card")).to_have_count(2)
+
+
+def test_results_over_time_and_two_runs_side_by_side(operator: User, server: Server, page: Any) -> None:
+    first = run_with_replies(operator)
+    second = RunFactory.create(reminder=first.reminder, status="success", scheduled_for=timezone.now())
+    RunTargetFactory.create(run=second, status="sent", settled_at=timezone.now(), recipient=person(operator, 9))
+    page.goto(server.url(reverse("admin:fanout_run_changelist")))
+    page.click("text=Results over time")
+    expect(page.locator("#whole")).to_contain_text("3 sent")
+    expect(page.locator("#whole")).to_contain_text("2 replied")
+    assert_it_fits(page, "results")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.click("#accounts >> text=Events line")
+    expect(page.locator("#days tbody tr").first).to_contain_text("3")
+    page.click("text=26 weeks")
+    expect(page.locator("#content")).to_contain_text("Account: Events line")
+    page.goto(server.url(reverse("admin:fanout_run_change", args=[second.pk])))
+    page.click("text=compare")
+    expect(page.locator("#compared")).to_contain_text("-100.0")
+    assert_it_fits(page, "two runs")
+
+
+def test_a_warning_before_it_hurts(operator: User, server: Server, page: Any) -> None:
+    """Three of the people who got it opt out: the overview says so, and the account's page explains it."""
+    now = timezone.now()
+    account = AccountFactory.create(owner=operator, label="Events line", channel="sandbox")
+    run = RunFactory.create(reminder__account=account, status="success", scheduled_for=now)
+    for n in range(30):
+        opted_out_at = now if n < 3 else None
+        RunTargetFactory.create(run=run, status="sent", settled_at=now, opted_out_at=opted_out_at)
+    page.goto(server.url())
+    expect(page.locator(".needs")).to_contain_text("Opt-outs rise")
+    page.click(".needs >> text=Events line")
+    expect(page.locator(".account-head .problem")).to_contain_text("100 per 1,000 messages in the last seven days")
+    expect(page.locator("#reputation")).to_contain_text("100.0 per 1,000 messages, 0.0 in the seven days before")
+    page.click("#content >> text=Results over time")
+    expect(page.locator("#whole")).to_contain_text("3 opted out")

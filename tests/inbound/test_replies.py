@@ -468,7 +468,8 @@ def test_an_opt_out_is_noted_with_the_message_after_which_it_came(kind: str, tex
     )
     for minutes in (1, 5):  # the second one changes nothing
         say(account, 0, MONDAY + minutes * MINUTE, text, kind=EventKind(kind))
-    old.refresh_from_db(), new.refresh_from_db()
+    for target in (old, new):
+        target.refresh_from_db()
     assert (old.opted_out_at, old.replied_at) == (None, None)
     assert new.opted_out_at == MONDAY + MINUTE
     assert (new.replied_at is not None) is replied

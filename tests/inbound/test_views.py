@@ -61,7 +61,8 @@ def test_the_link_marks_the_latest_mail(client: Client) -> None:
     )
     for _ in range(2):
         assert client.post(path("ann@example.org")).status_code == 200
-    old.refresh_from_db(), new.refresh_from_db()
+    for target in (old, new):
+        target.refresh_from_db()
     assert old.opted_out_at is None
     assert new.opted_out_at is not None
     assert new.replied_at is None

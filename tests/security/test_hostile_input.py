@@ -314,6 +314,8 @@ QUERIES = {
     "admin:reminders_mediafile_changelist": ("q", "p"),
     "admin:auth_user_changelist": ("q", "groups__id__exact", "is_active__exact"),
     "admin:live_stream": ("runs", "after"),
+    "admin:results": ("weeks", "account", "reminder", "csv"),
+    "admin:results_compare": ("a", "b"),
     "admin:replies": ("state", "account", "team", "run", "person", "before"),
     "admin:autocomplete": ("term", "app_label", "model_name", "field_name"),
     "admin:confirm": ("next",),
