@@ -110,7 +110,7 @@ def charts(days: Mapping[date, Result]) -> list[Chart]:
     def chart(title: str, names: Sequence[str]) -> Chart:
         labels = dict(COLUMNS)
         counts = {labels[name]: {moments[day]: getattr(one, name) for day, one in days.items()} for name in names}
-        return line_chart(title, counts, starts, ends, DAY, "UTC", "%d %b")
+        return line_chart(title, counts, starts, ends, DAY, "UTC", "%d %b", totals=True)
 
     return [
         chart("Messages per day", ("sent", "received", "read")),
@@ -215,4 +215,4 @@ def run_chart(run: Run, days: Mapping[date, Result], length: int) -> Chart:
         label: {datetime.combine(day, time(), UTC): getattr(one, name) for day, one in filled.items()}
         for name, label in COLUMNS[:4]
     }
-    return line_chart(f"{run.title}, per day", counts, starts, starts + length * DAY, DAY, "UTC", "%d %b")
+    return line_chart(f"{run.title}, per day", counts, starts, starts + length * DAY, DAY, "UTC", "%d %b", totals=True)

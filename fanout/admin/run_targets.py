@@ -15,8 +15,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
@@ -259,8 +259,11 @@ class RunTargetAdmin(OwnedAdmin):
 
     @admin.display(description="came back")
     def came_back(self, target: RunTarget) -> SafeString | str:
-        steps = ((word, when(at, target.run.timezone)) for word, at in came_back(target))
-        return format_html_join(mark_safe("<br>"), "{} {}", steps) or "–"
+        """Return the steps in words, with the time of the last; the person's timeline has the others."""
+        steps = came_back(target)
+        if not steps:
+            return "–"
+        return format_html("{} {}", ", ".join(word for word, _ in steps), when(steps[-1][1], target.run.timezone))
 
     @admin.display(description="reason")
     def reason(self, target: RunTarget) -> str:

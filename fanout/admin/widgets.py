@@ -239,16 +239,18 @@ def line_chart(
     step: timedelta,
     zone: str,
     words: str = "",
+    totals: bool = False,
 ) -> Chart:
-    """Draw a curve for each name over the same period; the label has the count of the last whole step. `words` is the
-    format of the times below it."""
+    """Draw a curve for each name over the same period; the label has the count of the last whole step, or the total.
+    `words` is the format of the times below it."""
     axis = Axis([(starts, ends)])
     top = nice(max((n for one in counts.values() for n in one.values()), default=0))
     moments = [starts + n * step for n in range(int((ends - starts) / step))]
     lines = []
     for colour, (name, one) in enumerate(counts.items()):
         points = " ".join(f"{axis.x(at):g},{100 - one.get(at, 0) / top * 100:.1f}" for at in moments)
-        lines.append(Line(points, colour, name, f"{one.get(moments[-1], 0):,}"))
+        shown = sum(one.values()) if totals else one.get(moments[-1], 0)
+        lines.append(Line(points, colour, name, f"{shown:,}"))
     return Chart(title, [], f"{top:,}", _half(top), axis.ticks(ZoneInfo(zone), words), lines=lines)
 
 

@@ -129,17 +129,23 @@ def trend(account: Account, now: datetime) -> Trend:
     return trends([account], now)[account.pk]._replace(new_chats=chats["week"], new_chats_before=chats["before"])
 
 
-def rising(accounts: QuerySet[Account], now: datetime, most: int) -> list[tuple[Account, str]]:
+def with_opt_outs(accounts: QuerySet[Account], now: datetime) -> QuerySet[Account]:
+    """Return those of the accounts that had enough opt-outs lately to be judged, by name."""
+    return results.with_opt_outs(accounts, breaker.LEAST_OPT_OUTS, now).order_by("label", "pk")
+
+
+def rising(accounts: Iterable[Account], now: datetime) -> list[tuple[Account, str]]:
     """Return those of the accounts of which more people opt out than before, with the warning."""
-    some = list(accounts.filter(pk__in=results.with_opt_outs(breaker.LEAST_OPT_OUTS, now)).order_by("label"))
+    some = list(accounts)
     found = trends(some, now)
-    return [(account, found[account.pk].warning) for account in some if found[account.pk].warning][:most]
+    return [(account, found[account.pk].warning) for account in some if found[account.pk].warning]
 
 
 def warn_of_opt_outs(now: datetime) -> int:
     """Tell owners and teams of accounts whose opt-outs rise, once a week. Returns how many accounts there were."""
     told = 0
-    for account, warning in rising(Account.objects.filter(archived=False), now, MOST_LOOKED_AT):
+    judged = with_opt_outs(Account.objects.filter(archived=False), now)
+    for account, warning in rising(judged, now):
         with transaction.atomic():
             lately = account.events.filter(verb=OPT_OUTS_RISE, at__gt=now - TOLD_FOR)
             if not lately.exists():

@@ -12,7 +12,9 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
 
+from accounts.models import Account
 from fanout.database import Row, execute
 from fanout.models import Run
 
@@ -147,9 +149,7 @@ SELECT a.id, d.day > a.today - 7 AS recent, {SUMS}
  GROUP BY 1, 2
 """
 # Accounts after whose messages so many people have opted out lately.
-OPTED_OUT = """
-SELECT d.account_id FROM fanout_day d WHERE d.day > %(after)s GROUP BY 1 HAVING sum(d.opted_out) >= %(least)s
-"""
+OPTED_OUT = "SELECT account_id FROM fanout_day WHERE day > %s GROUP BY 1 HAVING sum(opted_out) >= %s"
 
 
 def two_weeks(today: Mapping[int, date]) -> dict[int, tuple[Result, Result]]:
@@ -159,9 +159,9 @@ def two_weeks(today: Mapping[int, date]) -> dict[int, tuple[Result, Result]]:
     return {pk: (found.get((pk, True), Result()), found.get((pk, False), Result())) for pk in today}
 
 
-def with_opt_outs(least: int, now: datetime) -> list[int]:
-    """Return the accounts with at least so many opt-outs in the last week or so."""
-    return [row["account_id"] for row in execute(OPTED_OUT, {"least": least, "after": (now - 8 * DAY).date()})]
+def with_opt_outs(accounts: QuerySet[Account], least: int, now: datetime) -> QuerySet[Account]:
+    """Return those of the accounts with at least so many opt-outs in the last week or so."""
+    return accounts.filter(pk__in=RawSQL(OPTED_OUT, [(now - 8 * DAY).date(), least]))  # noqa: S611 a constant
 
 
 # --- keeping the counters -----------------------------------------------------------------------------------

@@ -11,8 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
+from fanout.lanes import reputation
 from fanout.management.base import BadInput
-from fanout.models import Run
+from fanout.models import Notification, Run
+from fanout.rules import breaker
 from tests.admin.conftest import login
 from tests.commands.calling import data, text
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, RunTargetFactory
@@ -115,9 +117,36 @@ def test_an_account_shows_replies_and_opt_outs_and_warns_of_their_rise(account, 
     assert "doubled" not in login(operator).get(page).content.decode()
     ran(account, 1, sent=60, opted_out=4)
     warning = "Opt-outs have more than doubled: 67 per 1,000 messages in the last seven days, 17 in the seven before"
-    assert warning in login(operator).get(page).content.decode()
+    html = login(operator).get(page).content.decode()
+    assert warning in html
+    assert html.count("<dt>Today</dt>") == 1
     assert "Opt-outs rise" in login(operator).get(reverse("admin:index")).content.decode()
     (row,) = data("results", "--reputation")["accounts"]
     assert (row["opted_out_per_1000"], row["opted_out_per_1000_before"]) == (66.7, 16.7)
     assert row["warning"] == f"{warning}."
     assert "Opt-outs have more than doubled" in text("results", "--reputation")
+
+
+def test_owner_and_team_are_told_once_a_week(account, viewer):
+    now = timezone.now()
+    ran(account, 1, sent=30, opted_out=3)
+    assert [reputation.warn_of_opt_outs(now + timedelta(hours=hours)) for hours in (0, 1, 24)] == [1, 0, 0]
+    told = Notification.objects.filter(account=account)
+    assert set(told.values_list("user__username", flat=True)) == {"mei", "vera"}
+    assert "Opt-outs have begun: 100 per 1,000 messages" in told[0].body
+    assert account.events.filter(verb="opt-outs rise").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("week", "before", "warns"),
+    [
+        ((2, 50), (0, 50), False),  # too few to say anything
+        ((3, 1500), (0, 1500), False),  # as usual
+        ((3, 50), (0, 0), True),
+        ((6, 300), (3, 300), True),
+        ((5, 300), (3, 300), False),
+        ((3, 0), (0, 0), False),
+    ],
+)
+def test_when_opt_outs_rise(week, before, warns):
+    assert breaker.opt_outs_rise(*week, *before) is warns

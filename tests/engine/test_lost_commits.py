@@ -29,7 +29,10 @@ from reminders.models import Reminder
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.factories import UserFactory
 
-COPIED = ("fanout_run", "fanout_runtarget", "fanout_runchange", "fanout_lanestate", "fanout_driver", "fanout_activity")
+COPIED = (
+    *("fanout_run", "fanout_runtarget", "fanout_runchange", "fanout_dayresult", "fanout_daychange"),
+    *("fanout_lanestate", "fanout_driver", "fanout_activity"),
+)
 
 
 class Backup:
