@@ -82,11 +82,16 @@ FILL = [
     # One run is a hundred times as large as the others.
     """
     INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-        claim_epoch, claimed_at, settled_at, latency_ms, provider_id, error_kind, error)
+        claim_epoch, claimed_at, settled_at, latency_ms, provider_id, error_kind, error, delivered_at, read_at,
+        replied_at, opted_out_at)
     SELECT run.id, run.account_id, p.first + n, n, (120363000000000001 + n) || '@g.us', s.status,
            1, 1, 0, run.started_at, run.started_at + n * interval '1.5 seconds', 120, '',
            CASE WHEN s.status = 'failed' THEN (ARRAY['soft_bounce', 'network', 'unavailable'])[1 + n %% 3] ELSE '' END,
-           CASE WHEN s.status = 'failed' THEN 'mailbox full' ELSE '' END
+           CASE WHEN s.status = 'failed' THEN 'mailbox full' ELSE '' END,
+           CASE WHEN s.status = 'sent' THEN run.started_at + interval '1 hour' END,
+           CASE WHEN s.status = 'sent' AND n %% 3 > 0 THEN run.started_at + interval '2 hours' END,
+           CASE WHEN s.status = 'sent' AND n %% 50 = 7 THEN run.started_at + interval '1 day' END,
+           CASE WHEN s.status = 'sent' AND n %% 500 = 7 THEN run.started_at + interval '1 day' END
       FROM (SELECT r.*, row_number() OVER (ORDER BY id) AS number FROM fanout_run r) AS run
       CROSS JOIN (SELECT min(id) AS first FROM reminders_recipient) AS p
       CROSS JOIN LATERAL generate_series(0, CASE WHEN run.number = 1 THEN %(each)s * 100 ELSE %(each)s END - 1) AS n
@@ -104,6 +109,15 @@ FILL = [
                    count(*) FILTER (WHERE status = 'unconfirmed') AS unconfirmed
               FROM fanout_runtarget GROUP BY run_id) AS c
      WHERE c.run_id = r.id
+    """,
+    "SELECT fanout_recount_days(ARRAY(SELECT id FROM fanout_run))",
+    # Of replies, one in a hundred waits for an operator.
+    """
+    INSERT INTO fanout_inboundevent (account_id, key, kind, address, "group", provider_id, message_id, words, detail,
+        happened_at, came_at, state, attempts, effect, run_target_id, handled_at)
+    SELECT account_id, id::text, 'reply', address, '', '', '', %(sealed)s, '{}', replied_at, replied_at, 'done', 0,
+           'noted', id, CASE WHEN id %% 100 > 0 THEN now() END
+      FROM fanout_runtarget WHERE replied_at IS NOT NULL ORDER BY replied_at
     """,
     """
     INSERT INTO fanout_activity (account_id, run_target_id, action, outcome, kind, part, at)
@@ -183,7 +197,7 @@ def pages() -> dict[str, str]:
     partial, running = newest(status="partial"), newest(status="running")
     run_list, targets = reverse("admin:fanout_run_changelist"), reverse("admin:fanout_runtarget_changelist")
     shown = Run.objects.get(pk=partial)
-    address = RunTarget.objects.filter(run=partial)[0].address
+    address, person = RunTarget.objects.filter(run=partial).values_list("address", "recipient")[0]
     return {
         "dashboard": reverse("admin:index"),
         "run list": run_list,
@@ -205,6 +219,18 @@ def pages() -> dict[str, str]:
         "targets, a late page": f"{targets}?run__id__exact={big}&p={min(largest, 10_000) // 50}",
         "targets, unconfirmed": targets,
         "targets of a recipient": f"{targets}?q={address}",
+        "targets, replied": f"{targets}?run__id__exact={big}&status__exact=sent&result=replied",
+        "targets, unread": f"{targets}?run__id__exact={big}&result=unread",
+        "person, many deliveries": reverse("admin:reminders_recipient_change", args=[person]),
+        "replies": reverse("admin:replies"),
+        "replies, all": f"{reverse('admin:replies')}?state=all",
+        "replies, one account": f"{reverse('admin:replies')}?state=all&account={shown.account_id}",
+        "replies, one run": f"{reverse('admin:replies')}?state=all&run={big}",
+        "results": reverse("admin:results"),
+        "results, 26 weeks": f"{reverse('admin:results')}?weeks=26",
+        "results, one account": f"{reverse('admin:results')}?weeks=26&account={shown.account_id}",
+        "results, one reminder": f"{reverse('admin:results')}?weeks=26&reminder={shown.reminder_id}",
+        "two runs": f"{reverse('admin:results_compare')}?a={big}&b={partial}",
         "reminder list": reverse("admin:reminders_reminder_changelist"),
         "reminder": reverse("admin:reminders_reminder_change", args=[shown.reminder_id]),
         "recipient list": reverse("admin:reminders_recipient_changelist"),

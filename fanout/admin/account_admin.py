@@ -386,7 +386,7 @@ class AccountAdmin(ButtonsAdmin):
         context |= {
             "described": described,
             "pace_rows": (rows := pace_rows(account, context["adminform"].form, timezone.now())),
-            "caps": caps_in_words(rows),
+            "caps_in_words": caps_in_words(rows),
             "providers": start_links(described, request.GET, PROVIDER),
             "presets": start_links(described, request.GET, PRESET),
         }

@@ -27,7 +27,7 @@ from fanout.admin.widgets import Chart, bar_chart, timeline_chart
 from fanout.lanes import account_limits, tuning
 from fanout.lanes.account_state import AccountState, read_counts
 from fanout.lanes.paired_numbers import number_health
-from fanout.lanes.reputation import mail_health
+from fanout.lanes.reputation import ADVICE_ON_OPT_OUTS, mail_health, trend
 from fanout.models import Activity, Run
 from fanout.rules.gates import Cap, local_date
 from fanout.rules.outcomes import timeouts_in_words
@@ -53,6 +53,10 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "new_chats": state.new_chats if channel(account.channel).begins_chats else None,
         "timeouts": timeouts_in_words(state.timeouts),
         "mail_health": mail_health(account, now),
+        "trend": (people := trend(account, now)),
+        "replies_line": people.line("replied"),
+        "opt_outs_line": people.line("opted_out"),
+        "advice_on_opt_outs": ADVICE_ON_OPT_OUTS,
         "number_health": health.lines(now) if (health := number_health(account, now)) else [],
         "number_is_well": health is not None and health.is_good(now),
         "hourly": hourly(account, now),

@@ -23,6 +23,7 @@ from accounts.actions import Action
 from accounts.models import Account
 from fanout.admin.run_status import buttons_for, eta, going_on, my_zone, sender_links, status_with_reason
 from fanout.admin.widgets import Band, Chart, line_chart
+from fanout.lanes.reputation import rising, with_opt_outs
 from fanout.models import ClusterBeat, Driver, KnownServer, Run, RunTarget
 from fanout.plans.forecast import forecast_runs, seconds_to_send
 from fanout.plans.projection import moment
@@ -46,7 +47,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     paused, live, resuming = unfinished_runs(runs, now)
     reminders = due_reminders(access.visible(user, Reminder.objects.all()), now)
     accounts = access.visible(user, Account.objects.filter(archived=False))
-    down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label").values_list("pk", flat=True)[:SHOWN]
+    down, left = accounts_in_trouble(accounts, now)
     senders = read_senders(Q(pk__in={*_sender_ids([*paused, *live, *resuming], reminders), *down}), now)
     zone = my_zone()
     return {
@@ -56,8 +57,9 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "first_steps": first_steps(user) if not (paused or live or resuming) else [],
         "paused": needs_you(paused[:SHOWN], senders, user, now),
         "more_paused": len(paused) > SHOWN,
-        "down": with_queue([senders.accounts[pk] for pk in down]),
+        "down": with_queue(sorted((senders.accounts[pk] for pk in down), key=lambda account: account.label)),
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
+        "rising": rising(Account.objects.filter(pk__in=left).order_by("label"), now) if left else [],
         "going_on": runs_under_way(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
         "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now, resumptions(resuming, senders, now)),
@@ -66,6 +68,14 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "volume": volume(runs, now),
         "processes": processes(now),
     }
+
+
+def accounts_in_trouble(accounts: QuerySet[Account], now: datetime) -> tuple[list[int], list[int]]:
+    """Return the accounts that are not active, and those that people opted out of lately, in one query."""
+    down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label").values_list("pk", Value(True))
+    left = with_opt_outs(accounts, now).values_list("pk", Value(False))
+    rows = list(down[:SHOWN].union(left[:SHOWN], all=True))
+    return [pk for pk, is_down in rows if is_down], [pk for pk, is_down in rows if not is_down]
 
 
 def administrators() -> list[str]:

@@ -17,6 +17,7 @@ from accounts import access
 from accounts.crypto import CredentialError
 from fanout.admin.model_admin import OwnedAdmin, ShallowPaginator
 from fanout.inbound import worker
+from fanout.inbound.reply_inbox import UNREADABLE
 from fanout.models import InboundEvent, Run
 from fanout.models.trail import note_all
 from fanout.templatetags.crier import when
@@ -119,4 +120,4 @@ def readable(event: InboundEvent) -> str:
     try:
         return event.text
     except CredentialError:
-        return "stored, but no key decrypts it"
+        return UNREADABLE

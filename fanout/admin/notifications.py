@@ -26,7 +26,9 @@ from accounts import access
 from accounts.inputs import as_ids
 from fanout.admin.model_admin import ModelForm, ReadOnlyAdmin
 from fanout.admin.run_status import Button, buttons_for
-from fanout.models import Notification, Run, Subscription
+from fanout.admin.widgets import capped_number
+from fanout.inbound.reply_inbox import open_replies
+from fanout.models import InboundEvent, Notification, Run, Subscription
 from fanout.ops import passing_on
 from fanout.templatetags.crier import when
 
@@ -123,13 +125,22 @@ RESUME_BUTTONS = ("resume", "resume_when_open")
 
 
 def bell_state(user: Any) -> dict[str, Any]:
-    """Return the number on the bell, and the notification after which the stream continues. One query per page."""
+    """Return the number on the bell, the notification after which the stream continues, and how many replies wait.
+    One query per page."""
     mine = Notification.objects.filter(user=OuterRef("pk")).order_by("-id").values("pk")
-    numbers = (ArraySubquery(mine.filter(read_at=None)[: UNREAD_CAP + 1]), Subquery(mine[:1]))
-    ids, last = get_user_model().objects.filter(pk=user.pk).values_list(*numbers).get()
-    unread = len(ids)
-    shown = unread if unread <= UNREAD_CAP else f"{UNREAD_CAP}+"
-    return {"unread": unread, "last": last or 0, "shown": shown}
+    waiting = open_replies(user) if user.has_perm("fanout.view_inboundevent") else InboundEvent.objects.none()
+    numbers = (
+        ArraySubquery(mine.filter(read_at=None)[: UNREAD_CAP + 1]),
+        Subquery(mine[:1]),
+        ArraySubquery(waiting.order_by().values("pk")[: UNREAD_CAP + 1]),
+    )
+    ids, last, replies = get_user_model().objects.filter(pk=user.pk).values_list(*numbers).get()
+    return {
+        "unread": len(ids),
+        "last": last or 0,
+        "shown": capped_number(len(ids), UNREAD_CAP),
+        "replies": capped_number(len(replies), UNREAD_CAP) if replies else "",
+    }
 
 
 def newest_notifications(user: Any, most: int = 12) -> QuerySet[Notification]:

@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.db.models import Case, Count, DateTimeField, Min, Q, When
@@ -64,7 +65,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "why": why_run(run, going, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
-        "funnel": steps,
+        "funnel": [(step, targets_url(run, **_wanted(step))) for step in steps],
         "groups": error_groups(run) if run.failed or run.skipped else [],
         "unconfirmed": unconfirmed(run) if run.unconfirmed else [],
         "chart": chart,
@@ -90,9 +91,18 @@ def reply_run(run: Run, now: datetime) -> dict[str, Any] | None:
     return {"run": child, "summary": message_2.summary(child, now)} if child is not None else None
 
 
+def targets_url(run: Run, **filters: str) -> str:
+    """Return the list of the run's targets with these filters."""
+    return f"{reverse('admin:fanout_runtarget_changelist')}?{urlencode({'run__id__exact': run.pk} | filters)}"
+
+
+def _wanted(step: Step) -> dict[str, str]:
+    """Return the filters of the list that a step of the funnel counts."""
+    return {"status__exact": "sent"} | ({} if step.name == "sent" else {"result": step.name})
+
+
 def counts(run: Run) -> list[dict[str, Any]]:
     """Return the counters, each with a link to its targets."""
-    listing = reverse("admin:fanout_runtarget_changelist")
     words = (
         ("sent", "sent", "good"),
         ("pending", "pending", "info"),
@@ -107,7 +117,7 @@ def counts(run: Run) -> list[dict[str, Any]]:
             "word": word,
             "tone": tone,
             "n": getattr(run, status),
-            "url": f"{listing}?run__id__exact={run.pk}&status__exact={status}",
+            "url": targets_url(run, status__exact=status),
         }
         for status, word, tone in words
     ]
@@ -119,11 +129,12 @@ def error_groups(run: Run) -> list[dict[str, Any]]:
     settled = run.targets.filter(status__in=[failed, RunTarget.Status.SKIPPED]).order_by()
     cause = Case(When(status=failed, then="error_kind"), default="error")
     counted: Any = settled.annotate(cause=cause).values("status", "cause").annotate(n=Count("id"), sample=Min("error"))
-    groups = [_group(row) for row in counted.order_by("-n")[: 2 * GROUPS_SHOWN]]
+    groups = [_group(run, row) for row in counted.order_by("-n")[: 2 * GROUPS_SHOWN]]
     return sorted(groups, key=lambda group: group["status"] != failed)
 
 
-def _group(row: dict[str, Any]) -> dict[str, Any]:
+def _group(run: Run, row: dict[str, Any]) -> dict[str, Any]:
+    row |= {"url": targets_url(run, status__exact=row["status"], cause=row["cause"])}
     if row["status"] == RunTarget.Status.FAILED:
         return row | {"kind": row["cause"], "words": texts.error(row["cause"])}
     return row | {"words": texts.left_out(row["cause"]), "sample": ""}

@@ -7,26 +7,37 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Prefetch, QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG
+from django.core.exceptions import PermissionDenied
+from django.db.models import Prefetch, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.inputs import as_id
 from fanout.admin.list_actions import do_each
-from fanout.admin.model_admin import CappedPaginator, OwnedAdmin, ShallowPaginator
+from fanout.admin.model_admin import CappedPaginator, OwnedAdmin, ShallowPaginator, csv_download
+from fanout.admin.person_timeline import came_back
+from fanout.admin.run_page import error_groups
 from fanout.admin.widgets import badge
 from fanout.models import Run, RunTarget
+from fanout.models.trail import note
+from fanout.ops import exports
 from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs import corrections, texts
 from fanout.templatetags.crier import when
+from reminders import erasure
 from reminders.models import Recipient
 
 RUN_FILTER = "run__id__exact"
+MOST_CAUSE = 60  # characters of a chosen cause that the run does not have any more
 
 
 def settle_action(delivered: bool, name: str, description: str) -> Callable[..., None]:
@@ -56,6 +67,54 @@ def _recipients(user: Any, term: str) -> list[int]:
     return list(access.visible(user, Recipient.objects.filter(address=address)).values_list("pk", flat=True)[:10])
 
 
+def run_of(request: HttpRequest) -> Run | None:
+    """Return the run whose targets are listed, if the person may see it."""
+    pk = as_id(request.GET.get(RUN_FILTER, ""))
+    return access.visible(request.user, Run.objects.filter(pk=pk)).first() if pk is not None else None
+
+
+class ResultFilter(admin.SimpleListFilter):
+    """What came back, in the steps of the run's funnel."""
+
+    title = "result"
+    parameter_name = "result"
+    CAME_BACK = {
+        "received": Q(delivered_at__isnull=False),
+        "read": Q(read_at__isnull=False),
+        "unread": Q(status=RunTarget.Status.SENT, read_at=None),
+        "replied": Q(replied_at__isnull=False),
+        "opted_out": Q(opted_out_at__isnull=False),
+    }
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name.replace("_", " ").capitalize()) for name in self.CAME_BACK]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[RunTarget]) -> QuerySet[RunTarget]:
+        wanted = self.CAME_BACK.get(self.value() or "")
+        return queryset.filter(wanted) if wanted is not None else queryset
+
+
+class CauseFilter(admin.SimpleListFilter):
+    """Why targets failed or were skipped; offered for the list of one run."""
+
+    title = "cause"
+    parameter_name = "cause"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        run = run_of(request)
+        groups = error_groups(run) if run is not None and (run.failed or run.skipped) else []
+        causes = {group["cause"]: group["words"] for group in groups if group["cause"]}
+        chosen = request.GET.get(self.parameter_name, "")
+        return list(({chosen: chosen[:MOST_CAUSE]} | causes if chosen else causes).items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[RunTarget]) -> QuerySet[RunTarget]:
+        cause = self.value()
+        if not cause:
+            return queryset
+        failed, skipped = RunTarget.Status.FAILED, RunTarget.Status.SKIPPED
+        return queryset.filter(Q(status=failed, error_kind=cause) | Q(status=skipped, error=cause))
+
+
 @admin.register(RunTarget)
 class RunTargetAdmin(OwnedAdmin):
     owned_by = "run"
@@ -68,13 +127,14 @@ class RunTargetAdmin(OwnedAdmin):
         "planned",
         "settled",
         "latency",
+        "came_back",
         "reason",
         "of_run",
     )
     change_list_template = "admin/fanout/runtarget/change_list.html"
     list_display_links = None
     # Without choices a filter would run SELECT DISTINCT; the status has choices, the run comes by link.
-    list_filter = ("status",)
+    list_filter = ("status", ResultFilter, CauseFilter)
     # Fetched for the page's rows only: joined, they would be sorted along with every target of the run.
     list_select_related = ()
     search_fields = ("address",)
@@ -130,11 +190,37 @@ class RunTargetAdmin(OwnedAdmin):
         return paginator(*args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        run = None
-        if (pk := as_id(request.GET.get(RUN_FILTER, ""))) is not None:
-            run = access.visible(request.user, Run.objects.filter(pk=pk)).first()
+        run = run_of(request)
         title = f"Targets of {run.title}" if run else "Unconfirmed targets of all runs"
         return super().changelist_view(request, {"title": title, "of_run": run} | (extra_context or {}))
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Read which of the page's recipients the person may open: a run may be shared without its list."""
+        changes = super().get_changelist_instance(request)
+        rows = changes.result_list = list(changes.result_list)
+        recipients = Recipient.objects.filter(pk__in={target.recipient_id for target in rows})
+        seen = set(erasure.present(access.visible(request.user, recipients)).values_list("pk", flat=True))
+        for target in rows:
+            target.opens_person = target.recipient_id in seen
+        return changes
+
+    def get_urls(self) -> list[URLPattern]:
+        export = self.admin_site.admin_view(require_GET(self.export_view))
+        return [path("export/", export, name="fanout_runtarget_export"), *super().get_urls()]
+
+    def export_view(self, request: HttpRequest) -> HttpResponseBase:
+        """Download the filtered list of one run as CSV. As in the list, an invalid filter is ignored."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        run = run_of(request)
+        if run is None:
+            return HttpResponseRedirect(reverse("admin:fanout_runtarget_changelist"))
+        try:
+            chosen = self.get_changelist_instance(request).get_queryset(request)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(f"{reverse('admin:fanout_runtarget_changelist')}?{ERROR_FLAG}=1")
+        note("exported", run, request.user, timezone.now(), "a part of its targets")
+        return csv_download(request, exports.run_lines(run, chosen=chosen), f"run-{run.pk}-part.csv")
 
     @admin.display(description="no.")
     def place(self, target: RunTarget) -> int:
@@ -143,9 +229,12 @@ class RunTargetAdmin(OwnedAdmin):
     @admin.display(description="recipient")
     def name(self, target: RunTarget) -> SafeString | str:
         """Return the name with the address at the time of sending, which the recipient may no longer have."""
-        if not target.recipient.name:
-            return target.address
-        return format_html('{} <span class="quiet address">{}</span>', target.recipient.name, target.address)
+        name, address = target.recipient.name or target.address, target.address if target.recipient.name else ""
+        url = reverse("admin:reminders_recipient_change", args=[target.recipient_id])
+        shown = (
+            format_html('<a href="{}#timeline">{}</a>', url, name) if getattr(target, "opens_person", False) else name
+        )
+        return format_html('{} <span class="quiet address">{}</span>', shown, address) if address else shown
 
     @admin.display(description="status")
     def status_badge(self, target: RunTarget) -> SafeString:
@@ -167,6 +256,14 @@ class RunTargetAdmin(OwnedAdmin):
     @admin.display(description="answered in")
     def latency(self, target: RunTarget) -> str:
         return "–" if target.latency_ms is None else f"{target.latency_ms} ms"
+
+    @admin.display(description="came back")
+    def came_back(self, target: RunTarget) -> SafeString | str:
+        """Return the steps in words, with the time of the last; the person's timeline has the others."""
+        steps = came_back(target)
+        if not steps:
+            return "–"
+        return format_html("{} {}", ", ".join(word for word, _ in steps), when(steps[-1][1], target.run.timezone))
 
     @admin.display(description="reason")
     def reason(self, target: RunTarget) -> str:

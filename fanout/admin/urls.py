@@ -7,6 +7,8 @@ from django.views.decorators.http import require_GET
 from fanout.admin.login import OwnPassword, confirm_page, enter_code, my_second_factor
 from fanout.admin.media_files import media_file
 from fanout.admin.notifications import bell_buttons, bell_history, bell_read, my_notifications
+from fanout.admin.replies_page import replies_page, reply_do
+from fanout.admin.results_page import compare_page, results_page
 from fanout.admin.stream import live
 from fanout.admin.timezones import my_timezone
 from fanout.admin.users import Invitation
@@ -30,5 +32,9 @@ urlpatterns = [
     # For people who are not logged in.
     path("invitation/<uidb64>/<token>/", Invitation.as_view(), name="invitation"),
     path("media/<int:pk>/", wrap(media_file), name="media_file"),
+    path("replies/", wrap(replies_page), name="replies"),
+    path("replies/<int:pk>/", wrap(reply_do), name="reply_do"),
+    path("results/", wrap(results_page), name="results"),
+    path("results/compare/", wrap(compare_page), name="results_compare"),
     path("components/", wrap(require_GET(components)), name="components"),
 ]

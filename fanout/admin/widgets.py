@@ -199,10 +199,11 @@ class Axis:
             for (_, end), _ in zip(self.periods, self.periods[1:])
         ]
 
-    def ticks(self, tz: ZoneInfo) -> list[Tick]:
-        """Return the start of every period where there is room, and the end of the last one."""
+    def ticks(self, tz: ZoneInfo, words: str = "") -> list[Tick]:
+        """Return the start of every period where there is room, and the end of the last one; `words` is their
+        format."""
         first, last = self.periods[0][0], self.periods[-1][1]
-        words = "%a %H:%M" if last - first > timedelta(hours=20) else "%H:%M"
+        words = words or ("%a %H:%M" if last - first > timedelta(hours=20) else "%H:%M")
         ticks = [Tick(0.0, f"{first.astimezone(tz):{words}}", "start")]
         inner = [begin for begin, _ in self.periods[1:]] or [first + (last - first) / 2]
         for at in inner:
@@ -237,16 +238,20 @@ def line_chart(
     ends: datetime,
     step: timedelta,
     zone: str,
+    words: str = "",
+    totals: bool = False,
 ) -> Chart:
-    """Draw a curve for each name over the same period; the label has the count of the last whole step."""
+    """Draw a curve for each name over the same period; the label has the count of the last whole step, or the total.
+    `words` is the format of the times below it."""
     axis = Axis([(starts, ends)])
     top = nice(max((n for one in counts.values() for n in one.values()), default=0))
     moments = [starts + n * step for n in range(int((ends - starts) / step))]
     lines = []
     for colour, (name, one) in enumerate(counts.items()):
         points = " ".join(f"{axis.x(at):g},{100 - one.get(at, 0) / top * 100:.1f}" for at in moments)
-        lines.append(Line(points, colour, name, f"{one.get(moments[-1], 0):,}"))
-    return Chart(title, [], f"{top:,}", _half(top), axis.ticks(ZoneInfo(zone)), lines=lines)
+        shown = sum(one.values()) if totals else one.get(moments[-1], 0)
+        lines.append(Line(points, colour, name, f"{shown:,}"))
+    return Chart(title, [], f"{top:,}", _half(top), axis.ticks(ZoneInfo(zone), words), lines=lines)
 
 
 def bar_chart(title: str, values: Sequence[tuple[str, int]], marked: int | None = None) -> Chart:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db import transaction
 from django.template.defaultfilters import pluralize
 
 from accounts.addresses import GROUP_KINDS, spellings_of, sql_list
@@ -22,6 +23,7 @@ from fanout.models import InboundEvent, RunTarget
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, server, transitions
 from fanout.runs.people import forget
+from reminders import suppressions
 from reminders.erasure import erased
 from reminders.models import OptOutPhrase, Recipient, Suppression
 from reminders.opt_outs import Decision, bare, decide_by_words, essence
@@ -50,7 +52,7 @@ def reply(event: InboundEvent, now: datetime) -> str:
 
 def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     if event.detail.get("edited"):
-        return _apply_edit(event)
+        return _apply_edit(event, now)
     if event.opts_out or _opts_out_after_all(event):
         words = _note_reply(event, recipients, now, opted_out=True)
         opt_out(event.address, *SILENCES[EventKind.REPLY])
@@ -58,10 +60,11 @@ def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
 
 
-def _apply_edit(event: InboundEvent) -> str:
+def _apply_edit(event: InboundEvent, now: datetime) -> str:
     """Apply the new text of an earlier message: an opt-out counts, and nothing else, because its first text has."""
     if not (event.opts_out or _opts_out_after_all(event)):
         return "kept: an edit of an earlier message"
+    note_opt_out(event, now)
     opt_out(event.address, *SILENCES[EventKind.REPLY])
     return "opted out and suppressed, by an edit of an earlier message"
 
@@ -86,7 +89,7 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
     if taken := carry_out(transitions.take_out([target["id"] for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
     if messages:
-        execute(RECORD_REPLY, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
+        execute(RECORD_REPLY, _record(messages[0], event) | {"opted_out": opted_out, "now": now})
     # An older reply that comes after a newer one changes nothing.
     execute(END_WAITING, {"people": recipients, "at": event.happened_at})
     if message_1 is not None and message_1["suppressed"]:
@@ -144,10 +147,32 @@ def _sent_to(recipients: list[int], event: InboundEvent, now: datetime) -> list[
 # The time of the first reply, however late it is reported; `least` passes over what is empty.
 RECORD_REPLY = """
 WITH target AS (
-  UPDATE fanout_runtarget SET replied_at = least(replied_at, %(at)s) WHERE id = %(target)s
+  UPDATE fanout_runtarget
+     SET replied_at = least(replied_at, %(at)s),
+         opted_out_at = CASE WHEN %(opted_out)s THEN least(opted_out_at, %(at)s) ELSE opted_out_at END
+   WHERE id = %(target)s
 )
+UPDATE fanout_inboundevent
+   SET run_target_id = %(target)s,
+       handled_at = CASE WHEN %(opted_out)s THEN coalesce(handled_at, %(now)s) ELSE handled_at END
+ WHERE id = %(event)s
+"""
+
+RECORD_OPT_OUT = """
+WITH target AS (UPDATE fanout_runtarget SET opted_out_at = least(opted_out_at, %(at)s) WHERE id = %(target)s)
 UPDATE fanout_inboundevent SET run_target_id = %(target)s WHERE id = %(event)s
 """
+
+
+def _record(message: Row, event: InboundEvent) -> Row:
+    return {"target": message["id"], "event": event.pk, "at": event.happened_at}
+
+
+def note_opt_out(event: InboundEvent, now: datetime) -> None:
+    """Note the opt-out with the message after which it came: the one that the event names, else the latest."""
+    for message in _sent_to(recipients_at(event.address), event, now)[:1]:
+        _lock_runs({message["run_id"]})
+        execute(RECORD_OPT_OUT, _record(message, event))
 
 
 # --- the person ---------------------------------------------------------------------------------------------
@@ -257,6 +282,7 @@ def _by_provider(
     use_stored_spelling(event)
     if stays_forgotten(event.address, recipients_at(event.address)):
         return forget(event)
+    note_opt_out(event, now)
     before = Suppression.objects.filter(in_force(now), address=event.address).exclude(reason=reason, detail=REPORTED)
     opt_out(event.address, reason, source, REPORTED_TOO if before.exists() else REPORTED)
     return f"{what}: opted out and suppressed"
@@ -280,6 +306,24 @@ def _resume(event: InboundEvent) -> str:
     opted_out = Recipient.objects.filter(pk__in=recipients, status=Recipient.Status.OPTED_OUT)
     opted_out.update(status=Recipient.Status.ACTIVE)
     return "resumed: the opt-out is taken back"
+
+
+# The latest message to the address, of any account: the link in a mail names only the address.
+LATEST_TO = """
+SELECT t.id, t.run_id FROM reminders_recipient p JOIN fanout_runtarget t ON t.recipient_id = p.id
+ WHERE p.address = %(address)s AND t.parts_sent > 0 AND t.claimed_at <= %(at)s
+ ORDER BY t.claimed_at DESC LIMIT 1
+"""
+
+
+def unsubscribe_by_link(address: str, now: datetime) -> None:
+    """Suppress a person who follows the link in a mail. The mail is marked in a transaction of its own: it may have to
+    wait for its run, and the wish does not."""
+    suppressions.unsubscribe(address, now)
+    with transaction.atomic():
+        for message in execute(LATEST_TO, {"address": address, "at": now}):
+            _lock_runs({message["run_id"]})
+            execute(RECORD_OPT_OUT, {"target": message["id"], "event": None, "at": now})
 
 
 # --- people ----------------------------------------------------------------------------------------------

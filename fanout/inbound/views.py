@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from fanout.inbound import bounces, complaints, mails, reply_mails
+from fanout.inbound import bounces, complaints, mails, replies, reply_mails
 from reminders import media, suppressions
 from reminders.media import answer_with
 
@@ -57,7 +57,7 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
     except BadSignature:
         raise Http404 from None
     if request.method == "POST":
-        suppressions.unsubscribe(address, timezone.now())
+        replies.unsubscribe_by_link(address, timezone.now())
     return render(request, "unsubscribe.html", {"address": address, "done": request.method == "POST"})
 
 

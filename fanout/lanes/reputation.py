@@ -1,21 +1,28 @@
-"""An account's reputation: how many people complained, which refusals are its own fault, and what to do about them."""
+"""An account's reputation: how many people complained, replied and opted out, which refusals are its own fault, and
+what to do about them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import QuerySet
 
 from accounts.actions import Action
 from accounts.channels.base import Kind
 from accounts.channels.faults import ADVICE, Cause, cause_of
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.database import Row, Steps, execute
-from fanout.lanes import status
+from fanout.database import Row, Steps, carry_out, execute
+from fanout.lanes import results, status
+from fanout.lanes.results import Result
 from fanout.lanes.telling import add_event, tell
 from fanout.rules import breaker
+from fanout.rules.gates import local_date
 from fanout.rules.outcomes import AccountChange
 
 #: People complain days after the message, so a day alone says little.
@@ -72,6 +79,85 @@ def _week(account: int, now: datetime) -> Row:
 
 def _counted(complaints: int) -> str:
     return "1 complaint" if complaints == 1 else f"{complaints} complaints"
+
+
+# --- replies and opt-outs, this week and the one before ---------------------------------------------------
+
+OPT_OUTS_RISE = "opt-outs rise"
+ADVICE_ON_OPT_OUTS = "Write less often, and only to people who expect it: WhatsApp blocks numbers that people report"
+TOLD_FOR = timedelta(days=7)
+
+
+class Trend(NamedTuple):
+    """How people took an account's messages in the last seven days and in the seven before; and chats it began."""
+
+    week: Result
+    before: Result
+    new_chats: int = 0
+    new_chats_before: int = 0
+
+    @property
+    def warning(self) -> str:
+        """Return a sentence if many more people opt out than before; empty otherwise."""
+        week, before = self.week, self.before
+        if not breaker.opt_outs_rise(week.opted_out, week.sent, before.opted_out, before.sent):
+            return ""
+        rate, rate_before = week.per_thousand("opted_out"), before.per_thousand("opted_out")
+        rise = "Opt-outs have more than doubled" if rate_before else "Opt-outs have begun"
+        return f"{rise}: {rate:.0f} per 1,000 messages in the last seven days, {rate_before:.0f} in the seven before."
+
+    def line(self, name: str) -> str:
+        """Return both rates of replies or opt-outs, in words."""
+        now, before = self.week.per_thousand(name), self.before.per_thousand(name)
+        return f"{now:.1f} per 1,000 messages, {before:.1f} in the seven days before"
+
+
+NEW_CHATS = """
+SELECT count(*) FILTER (WHERE begun_at > %(week)s) AS week, count(*) FILTER (WHERE begun_at <= %(week)s) AS before
+  FROM fanout_knownchat WHERE account_id = %(account)s AND begun_at > %(two_weeks)s
+"""
+
+
+def trends(accounts: Iterable[Account], now: datetime) -> dict[int, Trend]:
+    """Return the trend of each account, without new chats, in one query."""
+    weeks = results.two_weeks({account.pk: local_date(account.timezone, now) for account in accounts})
+    return {pk: Trend(*pair) for pk, pair in weeks.items()}
+
+
+def trend(account: Account, now: datetime) -> Trend:
+    (chats,) = execute(NEW_CHATS, {"account": account.pk, "week": now - SPAN, "two_weeks": now - 2 * SPAN})
+    return trends([account], now)[account.pk]._replace(new_chats=chats["week"], new_chats_before=chats["before"])
+
+
+def with_opt_outs(accounts: QuerySet[Account], now: datetime) -> QuerySet[Account]:
+    """Return those of the accounts that had enough opt-outs lately to be judged, by name."""
+    return results.with_opt_outs(accounts, breaker.LEAST_OPT_OUTS, now).order_by("label", "pk")
+
+
+def rising(accounts: Iterable[Account], now: datetime) -> list[tuple[Account, str]]:
+    """Return those of the accounts of which more people opt out than before, with the warning."""
+    some = list(accounts)
+    found = trends(some, now)
+    return [(account, found[account.pk].warning) for account in some if found[account.pk].warning]
+
+
+def warn_of_opt_outs(now: datetime) -> int:
+    """Tell owners and teams of accounts whose opt-outs rise, once a week. Returns how many accounts there were."""
+    told = 0
+    judged = with_opt_outs(Account.objects.filter(archived=False), now)
+    for account, warning in rising(judged, now):
+        with transaction.atomic():
+            lately = account.events.filter(verb=OPT_OUTS_RISE, at__gt=now - TOLD_FOR)
+            if not lately.exists():
+                carry_out(_tell_of_opt_outs(account, warning, now))
+                told += 1
+    return told
+
+
+def _tell_of_opt_outs(account: Account, warning: str, now: datetime) -> Steps[None]:
+    about = {"id": account.pk, "owner_id": account.owner_id, "team_id": account.team_id, "label": account.label}
+    yield add_event(now, OPT_OUTS_RISE, warning, account=account.pk)
+    yield from tell(about, "Opt-outs rise", f"{warning} {ADVICE_ON_OPT_OUTS}", "warning", now)
 
 
 # --- for the account's page -------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ class Event(models.Model):
 
 
 RECEIPT = Q(kind__in=["delivered", "read"])
+#: What a person wrote back to a message of ours. An erased person's has no address.
+REPLY_TO_US = Q(kind="reply", run_target_id__isnull=False) & ~Q(address="")
 
 
 class InboundEvent(models.Model):
@@ -84,6 +86,10 @@ class InboundEvent(models.Model):
     effect = models.CharField(max_length=500, blank=True)
     # No constraint: a run may be deleted, and its events outlive it until retention takes them.
     run_target_id = models.BigIntegerField(null=True, blank=True)
+    # When an operator dealt with a reply, and their name; an opt-out needs no one. No foreign key: deleting a user must
+    # not search this table.
+    handled_at = models.DateTimeField(null=True, blank=True)
+    handled_by = models.CharField(max_length=150, blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["-id"]
@@ -111,6 +117,15 @@ class InboundEvent(models.Model):
             models.Index(fields=["account", "happened_at"], name="inbound_complaint", condition=Q(kind="complaint")),
             # retention
             models.Index(fields=["came_at"], name="inbound_came"),
+            # the page of replies, newest first: of all accounts, and of one
+            models.Index(fields=["-id"], name="inbound_replies", condition=REPLY_TO_US),
+            models.Index(fields=["account", "-id"], name="inbound_account_replies", condition=REPLY_TO_US),
+            # replies that wait for an operator, and their number in the header of every page
+            models.Index(
+                fields=["account", "-id"], name="inbound_unhandled", condition=REPLY_TO_US & Q(handled_at__isnull=True)
+            ),
+            # the replies to one run
+            models.Index(fields=["run_target_id"], name="inbound_reply_target", condition=REPLY_TO_US),
         ]
         constraints = [
             models.UniqueConstraint(fields=["account", "key"], name="inbound_once_per_account"),

@@ -275,10 +275,12 @@ class RunTarget(models.Model):
     error_kind = models.CharField(max_length=24, blank=True)
     error = models.CharField(max_length=500, blank=True)
 
-    # The provider's receipts, and the person's first reply.
+    # The provider's receipts, the person's first reply, and when they opted out after this message: by a reply, the
+    # provider's button, the link in a mail or a complaint.
     delivered_at = models.DateTimeField(null=True, blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
     replied_at = models.DateTimeField(null=True, blank=True)
+    opted_out_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["position", "id"]
@@ -295,6 +297,9 @@ class RunTarget(models.Model):
             models.Index(fields=["provider_id"], name="target_provider_id", condition=~Q(provider_id="")),
             # the run page's filtered target lists
             models.Index(fields=["run", "status", "position"], name="target_run_status"),
+            # who replied to a run, and who opted out after it: few rows, so a delivery never writes them
+            models.Index(fields=["run", "position"], name="target_replied", condition=Q(replied_at__isnull=False)),
+            models.Index(fields=["run", "position"], name="target_opted_out", condition=Q(opted_out_at__isnull=False)),
         ]
         constraints = [
             # recipient first: its history and its erasure use this index too

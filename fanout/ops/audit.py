@@ -19,7 +19,7 @@ from django.db.models import Q
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.database import LOCK_RUNS, carry_out, execute, lock_in_order
-from fanout.lanes import account_limits
+from fanout.lanes import account_limits, results
 from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, Run, RunTarget
 from fanout.plans.plan import PLANNED_AT
@@ -116,6 +116,48 @@ def set_counters(violations: list[Violation], now: datetime) -> None:
         # Without counting the appended changes, which may be wrong themselves.
         _run("DELETE FROM fanout_runchange WHERE run_id = ANY(%s)", [runs])
         _run(SET_COUNTS, [runs])
+
+
+# --- day counters -----------------------------------------------------------------------------------------
+
+OF_A_DAY = """
+SELECT r.id, r.title, ARRAY[{stored}], ARRAY[{real}] FROM fanout_run r
+  LEFT JOIN (SELECT run_id, {sums} FROM fanout_day GROUP BY 1) AS d ON d.run_id = r.id
+ CROSS JOIN LATERAL (SELECT {counts} FROM fanout_runtarget t WHERE t.run_id = r.id) AS c
+ WHERE r.scheduled_for >= %s AND ({stored}) <> ({real}) ORDER BY r.id
+"""
+SENT = "t.status = 'sent' AND"
+#: which targets each number of a day counts; the triggers of migration 0042 count the same
+COUNTED_WHERE = {
+    "sent": f"{SENT} coalesce(t.settled_at, t.claimed_at) IS NOT NULL",
+    "failed": "t.status = 'failed' AND coalesce(t.settled_at, t.claimed_at) IS NOT NULL",
+    "received": f"{SENT} t.delivered_at IS NOT NULL",
+    "read": f"{SENT} t.read_at IS NOT NULL",
+    "replied": f"{SENT} t.replied_at IS NOT NULL",
+    "opted_out": f"{SENT} t.opted_out_at IS NOT NULL",
+}
+WRONG_DAYS = OF_A_DAY.format(
+    stored=", ".join(f"coalesce(d.{name}, 0)" for name in COUNTED_WHERE),
+    real=", ".join(f"c.{name}" for name in COUNTED_WHERE),
+    sums=", ".join(f"sum({name}) AS {name}" for name in COUNTED_WHERE),
+    counts=", ".join(f"count(*) FILTER (WHERE {which}) AS {name}" for name, which in COUNTED_WHERE.items()),
+)
+
+
+def wrong_days(since: datetime, now: datetime) -> list[Violation]:
+    """Find runs whose results per day do not add up to what their targets say."""
+    return [
+        Violation("days", f"run {pk}", f"{title}: its days say {_listed(stored)}, it has {_listed(real)}.", True, pk)
+        for pk, title, stored, real in _rows(WRONG_DAYS, [since])
+    ]
+
+
+def _listed(values: list[int]) -> str:
+    return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in zip(COUNTED_WHERE, values) if n) or "nothing"
+
+
+def count_days(violations: list[Violation], now: datetime) -> None:
+    results.recount([violation.key for violation in violations])
 
 
 # --- activity against targets -----------------------------------------------------------------------------
@@ -379,6 +421,7 @@ def judge_again(violations: list[Violation], now: datetime) -> None:
 # In this order: later checks read what earlier ones repair.
 CHECKS = (
     Check("counters", wrong_counters, set_counters),
+    Check("days", wrong_days, count_days),
     Check("activity", missing_activity, add_activity),
     Check("parts", forgotten_parts, remember_parts),
     Check("twice", sent_twice),

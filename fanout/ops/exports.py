@@ -37,6 +37,7 @@ RUN_COLUMNS = (
     "received_at",
     "read_at",
     "replied_at",
+    "opted_out_at",
     "latency_ms",
     "provider_id",
     "error_kind",
@@ -47,9 +48,11 @@ RUN_COLUMNS = (
 NOT_DELIVERED = (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED, RunTarget.Status.UNCONFIRMED)
 
 
-def run_rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
-    """Yield the cells of each target, streamed: a run may have more targets than fit into memory."""
-    targets = run.targets.select_related("recipient", "account").order_by("position", "pk")
+def run_rows(run: Run, only_failures: bool = False, chosen: QuerySet[RunTarget] | None = None) -> Iterator[list[Any]]:
+    """Yield the cells of each target, or of those chosen among them, streamed: a run may have more targets than fit
+    into memory."""
+    rows = run.targets.all() if chosen is None else chosen.filter(run=run)
+    targets = rows.select_related("recipient", "account").order_by("position", "pk")
     if only_failures:
         targets = targets.filter(status__in=NOT_DELIVERED)
     # What became of each person's Message 2; empty where there was none.
@@ -66,8 +69,8 @@ def run_rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
         yield [related.get(column, getattr(target, column, None)) for column in RUN_COLUMNS]
 
 
-def run_lines(run: Run, only_failures: bool = False) -> Iterator[str]:
-    return csv_lines(RUN_COLUMNS, run_rows(run, only_failures), exact_cell)
+def run_lines(run: Run, only_failures: bool = False, chosen: QuerySet[RunTarget] | None = None) -> Iterator[str]:
+    return csv_lines(RUN_COLUMNS, run_rows(run, only_failures, chosen), exact_cell)
 
 
 # --- recipients -------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import worker
-from fanout.lanes import accounts
+from fanout.lanes import accounts, reputation, results
 from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.models import Offload
@@ -245,6 +245,7 @@ STEPS: tuple[Step, ...] = (
     heartbeat.free_stalled,
     accounts.note_deliveries,
     count_appended,
+    results.fold,
 )
 
 
@@ -254,8 +255,10 @@ def notifications() -> None:
 
 
 def hygiene() -> None:
-    """Clean up every 15 minutes, on the cluster `main`."""
-    clean_up(timezone.now())
+    """Clean up every 15 minutes, on the cluster `main`, and warn of accounts that people turn away from."""
+    now = timezone.now()
+    clean_up(now)
+    reputation.warn_of_opt_outs(now)
 
 
 def templates() -> None:

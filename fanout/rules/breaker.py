@@ -81,3 +81,18 @@ def worn_out(soft: Sequence[bool]) -> bool:
 def failing(sample: str) -> int:
     """Return how many of the newest outcomes in a row were not a delivery."""
     return len(sample) - len(sample.rstrip(ERROR + BOUNCE + LIMITED + UNREACHABLE))
+
+
+#: Fewer opt-outs in a week say nothing about the account.
+LEAST_OPT_OUTS = 3
+#: Opt-outs per message below which a rise is not worth a warning.
+USUAL_OPT_OUTS = 0.002
+
+
+def opt_outs_rise(opted_out: int, sends: int, before: int, sends_before: int) -> bool:
+    """Return whether twice as many people per message opt out in a week as in the one before. Where little was sent
+    before, the usual rate stands for it."""
+    if opted_out < LEAST_OPT_OUTS or not sends:
+        return False
+    rate_before = before / sends_before if sends_before >= MINIMUM_SAMPLE else 0.0
+    return opted_out / sends >= 2 * max(rate_before, USUAL_OPT_OUTS)

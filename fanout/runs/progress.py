@@ -212,20 +212,30 @@ COUNTS = {
     "received": Count("delivered_at"),
     "read": Count("read_at"),
     "replied": Count("replied_at"),
+    "opted_out": Count("opted_out_at"),
 }
+#: steps that only a provider with receipts reports
+BY_RECEIPT = ("received", "read")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    word: str
+    name: str
     n: int
     percent: float
 
+    @property
+    def word(self) -> str:
+        return self.name.replace("_", " ")
+
 
 def funnel(run: Run, counted: Iterable[Mapping[str, int]]) -> list[Step]:
-    """Return each step with its share of what was sent; empty where the run's channel reports no receipts."""
+    """Return each step with its share of what was sent. Where the run's channel reports no receipts, there is none
+    before the first reply or opt-out."""
     rows = list(counted)
-    totals = {word: sum(row[word] for row in rows) for word in COUNTS}
-    if not totals["sent"] or not channel(run.account.channel).receipts:
+    totals = {name: sum(row[name] for row in rows) for name in COUNTS}
+    has_receipts = channel(run.account.channel).receipts
+    if not totals["sent"] or not (has_receipts or totals["replied"] or totals["opted_out"]):
         return []
-    return [Step(word, n, 100 * n / totals["sent"]) for word, n in totals.items()]
+    shown = [name for name in COUNTS if has_receipts or name not in BY_RECEIPT]
+    return [Step(name, totals[name], 100 * totals[name] / totals["sent"]) for name in shown]

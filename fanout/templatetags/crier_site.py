@@ -26,7 +26,12 @@ def capped(n: int) -> str:
 
 @register.simple_tag(takes_context=True)
 def bell(context: Any) -> dict[str, Any]:
-    return bell_state(context["request"].user)
+    """Return the numbers of the header, read once per page."""
+    request = context["request"]
+    if not hasattr(request, "_crier_bell"):
+        request._crier_bell = bell_state(request.user)
+    state: dict[str, Any] = request._crier_bell
+    return state
 
 
 @register.simple_tag(takes_context=True)

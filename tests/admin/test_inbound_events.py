@@ -135,3 +135,5 @@ def test_the_run_page_shows_the_funnel(operator, account):
     assert "<b>2</b> received" in shown
     assert "<b>1</b> read" in shown
     assert "<b>0</b> replied" in shown
+    assert "<b>0</b> opted out" in shown
+    assert f'?run__id__exact={run.pk}&amp;status__exact=sent&amp;result=read"' in shown

@@ -1,4 +1,4 @@
-"""The conversation on a recipient's page, and Message 2 on the pages of runs."""
+"""The timeline on a recipient's page, and Message 2 on the pages of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.recipient_admin import LINES_SHOWN, conversation
+from fanout.admin.person_timeline import ENTRIES_SHOWN, timeline
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.admin.conftest import login
@@ -47,14 +47,35 @@ def page(user: User, recipient: Recipient) -> str:
     return login(user).get(url).content.decode()
 
 
-def test_sent_and_received_messages_newest_last(operator: User, account: Account, ann: Recipient) -> None:
-    run = sent_to(ann, account)
-    stored(account, 0, timezone.now() - MINUTE, "On my way")
-    lines = conversation(ann, operator)
-    assert [(line.name, line.texts) for line in lines] == [("Rent", ["Hello"]), ("Events line", ["On my way"])]
+def test_sent_read_and_received_messages_newest_first(operator: User, account: Account, ann: Recipient) -> None:
+    now = timezone.now()
+    run = sent_to(ann, account, read_at=now - 4 * MINUTE)
+    stored(account, 0, now - MINUTE, "On my way")
+    entries = timeline(ann, operator).entries
+    assert [(entry.name, entry.texts) for entry in entries] == [("Events line", ["On my way"]), ("Rent", ["Hello"])]
+    assert entries[1].steps == [("read", now - 4 * MINUTE)]
     html = page(operator, ann)
-    assert html.index("Hello") < html.index("On my way")
+    assert html.index("On my way") < html.index("Hello")
     assert reverse("admin:fanout_run_change", args=[run.pk]) in html
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"status": "skipped", "error": "opted_out"}, "not sent: opted out"),
+        ({"status": "failed", "error_kind": "recipient_gone", "error": "No such number"}, "No such number"),
+        ({"status": "pending", "error": "asked to wait"}, "not sent yet: asked to wait"),
+        ({"status": "unconfirmed", "claimed_at": timezone.now()}, "it is not known whether it arrived"),
+    ],
+    ids=["skipped", "failed", "pending", "unconfirmed"],
+)
+def test_why_something_was_not_sent(
+    operator: User, account: Account, ann: Recipient, fields: dict[str, Any], reason: str
+) -> None:
+    sent_to(ann, account, **{"parts_sent": 0, "claimed_at": None, "settled_at": None} | fields)
+    (entry,) = timeline(ann, operator).entries
+    assert reason in entry.reason
+    assert entry.texts == (["Hello"] if fields["status"] == "unconfirmed" else [])
 
 
 def test_the_words_belong_to_the_account_they_came_to(
@@ -64,8 +85,8 @@ def test_the_words_belong_to_the_account_they_came_to(
     sent_to(theirs, account)
     stored(account, 0, timezone.now(), "a secret <b>word</b>")
     stored(elsewhere, 0, timezone.now(), "for noor")
-    lines = conversation(theirs, colleague)
-    assert sorted(line.texts[0] for line in lines) == ["a reply to another account", "for noor"]
+    entries = timeline(theirs, colleague).entries
+    assert sorted(entry.texts[0] for entry in entries) == ["a reply to another account", "for noor"]
     html = page(colleague, theirs)
     assert "secret" not in html
     assert "Events line" not in html
@@ -75,22 +96,42 @@ def test_the_words_belong_to_the_account_they_came_to(
 
 def test_messages_in_groups_are_left_out(operator: User, account: Account, ann: Recipient) -> None:
     stored(account, 0, timezone.now(), "hello everybody", group="120363000000000001@g.us")
-    assert conversation(ann, operator) == []
+    assert timeline(ann, operator).entries == []
     assert "Nothing was sent and nothing came back yet." in page(operator, ann)
 
 
-def test_it_is_bounded(operator: User, account: Account, ann: Recipient) -> None:
+def test_pages_follow_each_other_without_a_gap(operator: User, account: Account, ann: Recipient) -> None:
+    """Also where many entries have the same moment: a delivery and its replies."""
     now = timezone.now()
-    for n in range(LINES_SHOWN + 5):
-        stored(account, 0, now - n * MINUTE, f"number {n}")
-    lines = conversation(ann, operator)
-    assert len(lines) == LINES_SHOWN
-    assert lines[-1].texts == ["number 0"]
+    for _ in range(5):
+        sent_to(ann, account, settled_at=now)
+    for n in range(2 * ENTRIES_SHOWN):
+        stored(account, 0, now - (n // 20) * MINUTE, f"number {n}")
+    seen, before = [], ""
+    while True:
+        shown = timeline(ann, operator, before)
+        seen += [entry.place for entry in shown.entries]
+        if not (before := shown.earlier):
+            break
+        assert len(shown.entries) == ENTRIES_SHOWN
+    assert seen == sorted(seen, reverse=True)
+    assert len(set(seen)) == 2 * ENTRIES_SHOWN + 5
+    url = reverse("admin:reminders_recipient_change", args=[ann.pk])
+    html = login(operator).get(url, {"before": str(seen[ENTRIES_SHOWN])}).content.decode()
+    assert "Earlier" in html
+    assert "Newest" in html
+
+
+@pytest.mark.parametrize("before", ["x", "2026-01-01_e_1", "2026-01-01T00:00:00+00:00_e_x", "_t_", "\x00"])
+def test_a_wrong_place_means_the_newest(operator: User, account: Account, ann: Recipient, before: str) -> None:
+    stored(account, 0, timezone.now(), "hello")
+    assert timeline(ann, operator, before).is_first
+    assert len(timeline(ann, operator, before).entries) == 1
 
 
 def test_a_text_that_was_deleted_says_so(operator: User, account: Account, ann: Recipient) -> None:
     stored(account, 0, timezone.now(), "")
-    assert conversation(ann, operator)[0].texts == ["the text is not kept any more"]
+    assert timeline(ann, operator).entries[0].texts == ["the text is not kept any more"]
 
 
 # --- Message 2 ------------------------------------------------------------------------------------------------

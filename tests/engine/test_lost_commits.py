@@ -33,7 +33,10 @@ from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 from tests.factories import UserFactory
 from tests.inbound.people import remind, say, stored
 
-COPIED = ("fanout_run", "fanout_runtarget", "fanout_runchange", "fanout_lanestate", "fanout_driver", "fanout_activity")
+COPIED = (
+    *("fanout_run", "fanout_runtarget", "fanout_runchange", "fanout_dayresult", "fanout_daychange"),
+    *("fanout_lanestate", "fanout_driver", "fanout_activity"),
+)
 
 
 class Backup:

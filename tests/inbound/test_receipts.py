@@ -269,9 +269,14 @@ def test_the_funnel_counts_what_came_back(run):
         ("received", 2),
         ("read", 1),
         ("replied", 1),
+        ("opted out", 0),
     ]
 
 
-def test_a_channel_without_receipts_has_no_funnel():
-    run = RunFactory.create(reminder__account__channel="smtp", targets={"sent": 1})
-    assert funnel(run, [run.targets.filter(status="sent").aggregate(**COUNTS)]) == []
+def test_a_channel_without_receipts_has_a_funnel_from_the_first_reply_on():
+    run = RunFactory.create(reminder__account__channel="smtp", targets={"sent": 2})
+    sent = run.targets.filter(status="sent")
+    assert funnel(run, [sent.aggregate(**COUNTS)]) == []
+    sent.filter(pk=sent[0].pk).update(replied_at=NOW)
+    steps = funnel(run, [sent.aggregate(**COUNTS)])
+    assert [(step.word, step.n) for step in steps] == [("sent", 2), ("replied", 1), ("opted out", 0)]

@@ -30,7 +30,7 @@ from tests.factories import (
 from tests.inbound.people import person, phone, remind, say, stored, work_on
 
 pytestmark = pytest.mark.django_db
-HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -463,6 +463,30 @@ def test_a_providers_word(kind: str, reason: str, source: str) -> None:
     assert Recipient.objects.get().status == "opted_out"
     suppression = Suppression.objects.get()
     assert (suppression.reason, suppression.source, suppression.expires_at) == (reason, source, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "replied"),
+    [("reply", "STOP", True), ("unsubscribe", "", False), ("complaint", "", False)],
+    ids=["word", "button", "complaint"],
+)
+def test_an_opt_out_is_noted_with_the_message_after_which_it_came(kind: str, text: str, replied: bool) -> None:
+    account = AccountFactory.create()
+    whom = person(account.owner)
+    old, new = (
+        RunTargetFactory.create(
+            run__reminder__account=account, recipient=whom, status="sent", parts_sent=1, claimed_at=MONDAY - days * DAY
+        )
+        for days in (2, 1)
+    )
+    for minutes in (1, 5):  # the second one changes nothing
+        say(account, 0, MONDAY + minutes * MINUTE, text, kind=EventKind(kind))
+    for target in (old, new):
+        target.refresh_from_db()
+    assert (old.opted_out_at, old.replied_at) == (None, None)
+    assert new.opted_out_at == MONDAY + MINUTE
+    assert (new.replied_at is not None) is replied
+    assert set(InboundEvent.objects.values_list("run_target_id", flat=True)) == {new.pk}
 
 
 def wish(account: Account, minute: int, resumed: bool = False) -> str:

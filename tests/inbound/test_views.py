@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from reminders import suppressions
 from reminders.models import Suppression
+from tests.factories import RecipientFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -47,3 +50,19 @@ def test_a_link_in_an_old_mail_outlives_a_new_key(client: Client, settings: Any)
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key, long enough for this"
     assert client.post(link).status_code == 200
     assert Suppression.objects.filter(address="ann@example.com").exists()
+
+
+def test_the_link_marks_the_latest_mail(client: Client) -> None:
+    ann = RecipientFactory.create(kind="mailbox", address="ann@example.org")
+    now = timezone.now()
+    old, new = (
+        RunTargetFactory.create(recipient=ann, status="sent", parts_sent=1, claimed_at=now - timedelta(days=days))
+        for days in (2, 1)
+    )
+    for _ in range(2):
+        assert client.post(path("ann@example.org")).status_code == 200
+    for target in (old, new):
+        target.refresh_from_db()
+    assert old.opted_out_at is None
+    assert new.opted_out_at is not None
+    assert new.replied_at is None

@@ -297,7 +297,8 @@ def test_tokens(sample, world):
 #: page: the parameters that it reads
 QUERIES = {
     "admin:fanout_run_changelist": ("q", "p", "o", "e", "all", "status", "_facets", "account__id__exact"),
-    "admin:fanout_runtarget_changelist": ("q", "p", "status__exact", "run__id__exact"),
+    "admin:fanout_runtarget_changelist": ("q", "p", "status__exact", "run__id__exact", "result", "cause"),
+    "admin:fanout_runtarget_export": ("q", "status__exact", "run__id__exact", "result", "cause"),
     "admin:fanout_run_offload": ("runs", "account"),
     "admin:fanout_notification_changelist": ("p", "q"),
     "admin:fanout_trailentry_changelist": ("q", "p", "kind"),
@@ -313,6 +314,9 @@ QUERIES = {
     "admin:reminders_mediafile_changelist": ("q", "p"),
     "admin:auth_user_changelist": ("q", "groups__id__exact", "is_active__exact"),
     "admin:live_stream": ("runs", "after"),
+    "admin:results": ("weeks", "account", "reminder", "csv"),
+    "admin:results_compare": ("a", "b"),
+    "admin:replies": ("state", "account", "team", "run", "person", "before"),
     "admin:autocomplete": ("term", "app_label", "model_name", "field_name"),
     "admin:confirm": ("next",),
     "admin:second_factor_code": ("next",),

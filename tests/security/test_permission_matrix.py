@@ -164,6 +164,7 @@ ARGUMENTS = {
     "fire": ["{reminder}"],
     "offload": ["{run}", "{other}"],
     "pause": ["--account", "{account}"],
+    "replies": ["{reply}", "--mark", "handled"],
     "resume": ["{run}"],
     "retry_failed": ["{run}"],
     "tune": ["{account}", "--set", "send_burst=2"],
@@ -178,8 +179,8 @@ def test_commands_act_with_the_rights_of_the_person_named(name, world):
 def permitted(name: str, world: World) -> str:
     numbers = {key.split("/")[2]: str(thing.pk) for key, thing in world.things.items() if key.count("/") == 3}
     other = worlds.another_account(world)
-    address = world.things["admin/reminders/recipient/"].address
-    arguments = [word.format(**numbers, other=other.pk, address=address) for word in ARGUMENTS[name]]
+    address, reply = world.things["admin/reminders/recipient/"].address, world.things["admin/replies/"].pk
+    arguments = [word.format(**numbers, other=other.pk, address=address, reply=reply) for word in ARGUMENTS[name]]
     return "".join(allowed(name, arguments, world.people[role]) for role in ROLES)
 
 

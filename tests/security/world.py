@@ -107,6 +107,13 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
         ),
         "admin/fanout/notification/": (news := NotificationFactory.create(user=owner)),
         "admin/bell/": news,
+        "admin/replies/": InboundEventFactory.create(
+            account=account,
+            kind="reply",
+            address="+4915112345678",
+            run_target_id=run.targets.get().pk,
+            words={"text": "yes"},
+        ),
         "admin/accounts/account/": account,
         "admin/reminders/remindertarget/": ReminderTarget.objects.get(),
         "admin/reminders/reminder/": reminder,

@@ -197,6 +197,7 @@ def _circle(n: int) -> str:
 # --- reminders --------------------------------------------------------------------------------------------
 
 GROUPS_LIVE, PEOPLE_LIVE = "Town hall tonight", "Can you help on Saturday?"
+VOLUNTEERS = "News for volunteers"
 #: sent whenever the demo starts
 LIVE = (GROUPS_LIVE, PEOPLE_LIVE)
 
@@ -230,6 +231,13 @@ REMINDERS = (
         (("text", "Clean-up on Saturday at 10: gloves are there."),),
         120,
         {"schedule": "cron", "cron": "0 9 * * 6", "auto_resume": True},
+    ),
+    Spec(
+        VOLUNTEERS,
+        "Office line",
+        (("text", "We still look for helpers this week. Who has two hours?"),),
+        PEOPLE,
+        people=True,
     ),
     Spec(
         PEOPLE_LIVE,

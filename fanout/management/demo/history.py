@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from accounts.channels.provider_events import EventKind
 from fanout.database import carry_out
-from fanout.management.demo.cast import OFFICE_CAP, Cast
-from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
+from fanout.inbound import replies
+from fanout.inbound.event_store import SILENCES
+from fanout.management.demo.cast import OFFICE_CAP, VOLUNTEERS, Cast
+from fanout.models import Activity, Event, InboundEvent, Notification, PauseReason, Run, RunTarget
 from fanout.rules.gates import DAILY_CAP
 from fanout.runs import firing, freezing, texts, transitions
-from reminders.models import Reminder
+from reminders.models import Recipient, Reminder
 
 LATENCY_MS = 180
 CRASHED = "worker died while sending: it may have been delivered"
@@ -34,9 +38,16 @@ class Past:
     pause_reason: str = ""
     why: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    replies: tuple[str, ...] = ()  # of one person each
+    opted_out: int = 0  # people who wrote STOP
 
 
 PAST = (
+    Past(VOLUNTEERS, 26, (10, 0), "success", replies=("I have time on Friday", "Not this week, sorry")),
+    Past(VOLUNTEERS, 19, (10, 0), "success", replies=("Yes!", "Where do we meet?", "I can bring a ladder")),
+    Past(VOLUNTEERS, 12, (10, 0), "success", replies=("Gladly", "From 4 pm on")),
+    Past(VOLUNTEERS, 10, (10, 0), "success", replies=("I am on holiday",), opted_out=1),
+    Past(VOLUNTEERS, 8, (10, 0), "partial", replies=("Count me in", "My sister comes, too")),
     Past("Friday market", 6, (8, 0), "success"),
     Past("Choir concert", 4, (17, 0), "success"),
     Past(
@@ -74,7 +85,18 @@ PAST = (
     Past("Late notice", 2, (18, 5), "failed"),
     Past("Choir concert", 1, (10, 0), "partial", unconfirmed=3),
     Past("Friday market", 1, (8, 0), "success"),
+    Past(
+        VOLUNTEERS,
+        1,
+        (10, 0),
+        "partial",
+        replies=("Yes, I can help", "What time is it?", "Is there a place to park?", "I moved away, not for me"),
+        opted_out=4,
+    ),
 )
+#: parts of what was sent
+RECEIVED, READ = 0.96, 0.7
+HANDLED_AFTER = timedelta(days=3)
 
 
 def write(cast: Cast, now: datetime) -> int:
@@ -116,7 +138,10 @@ def _start(past: Past, reminder: Reminder, now: datetime) -> datetime:
 
 def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
     links = list(reminder.targets.select_related("recipient"))
-    fates = _fates(past, len(links))
+    fates = [
+        ("skipped", "", "opted_out") if link.recipient.status == Recipient.Status.OPTED_OUT else fate
+        for link, fate in zip(links, _fates(past, len(links)))
+    ]
     pace = timedelta(minutes=1) / past.per_minute * len(run.parts)
     first = _first_attempt(run, past, pace)
     targets = [
@@ -132,6 +157,7 @@ def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
     ]
     RunTarget.objects.bulk_create(targets)
     Activity.objects.bulk_create(activity for target in targets for activity in _activity(run, target))
+    _write_answers(run, past, targets)
 
 
 def _first_attempt(run: Run, past: Past, pace: timedelta) -> datetime:
@@ -173,8 +199,20 @@ def _outcome(fate: tuple[str, str, str], at: datetime, parts: int, run: Run) -> 
             "parts_sent": parts,
             "latency_ms": LATENCY_MS,
             "provider_id": f"demo-{run.pk}-{at.timestamp():.0f}",
+            **_receipts(settled_at),
         }
     return values
+
+
+def _receipts(settled_at: datetime) -> dict[str, datetime]:
+    """Return when the message was received and read: most are, minutes to hours later, and always the same ones."""
+    luck = random.Random(settled_at.timestamp())
+    times = {}
+    if luck.random() < RECEIVED:
+        times["delivered_at"] = settled_at + timedelta(seconds=luck.randrange(2, 90))
+        if luck.random() < READ:
+            times["read_at"] = times["delivered_at"] + timedelta(minutes=luck.randrange(1, 240))
+    return times
 
 
 def _activity(run: Run, target: RunTarget) -> Iterator[Activity]:
@@ -191,6 +229,42 @@ def _activity(run: Run, target: RunTarget) -> Iterator[Activity]:
             part=part,
             at=target.claimed_at + timedelta(seconds=part),
         )
+
+
+# --- replies and opt-outs ---------------------------------------------------------------------------------
+
+
+def _write_answers(run: Run, past: Past, targets: Sequence[RunTarget]) -> None:
+    """Write what people answered, and handle what is older than a few days."""
+    said = [*((text, False) for text in past.replies), *[("STOP", True)] * past.opted_out]
+    sent = [target for target in targets if target.status == RunTarget.Status.SENT]
+    # Other people in each run, and not those who are first in all lists.
+    first = (past.days_ago * 7) % len(sent) if sent else 0
+    for (text, opts_out), target in zip(said, [*sent[first:], *sent[:first]]):
+        assert target.settled_at is not None  # sent
+        at = target.settled_at + timedelta(minutes=25)
+        target.replied_at, target.opted_out_at = at, at if opts_out else None
+        target.delivered_at = target.delivered_at or target.settled_at
+        target.read_at = target.read_at or at
+        target.save(update_fields=["replied_at", "opted_out_at", "delivered_at", "read_at"])
+        handled = opts_out or timedelta(days=past.days_ago) > HANDLED_AFTER
+        InboundEvent.objects.create(
+            account_id=target.account_id,
+            key=f"demo-{target.pk}",
+            kind=InboundEvent.Kind.REPLY,
+            address=target.address,
+            words={"text": text},
+            happened_at=at,
+            came_at=at,
+            state=InboundEvent.State.DONE,
+            opts_out=opts_out,
+            effect="noted; opted out and suppressed" if opts_out else "noted",
+            run_target_id=target.pk,
+            handled_at=at + timedelta(hours=1) if handled else None,
+            handled_by=run.owner.get_username() if handled and not opts_out else "",
+        )
+        if opts_out:
+            replies.opt_out(target.address, *SILENCES[EventKind.REPLY])
 
 
 # --- the verdict ------------------------------------------------------------------------------------------
