@@ -90,6 +90,7 @@ OPERATOR_PERMISSIONS = {
     "accounts.account": ("view", "add", "change"),
     "accounts.dailylimit": ALL_VERBS,
     "reminders.recipient": ALL_VERBS,
+    "reminders.segment": ALL_VERBS,
     "reminders.suppression": ("view", "add"),
     "reminders.optoutphrase": ("view",),
     "reminders.mediafile": ALL_VERBS,

@@ -1,4 +1,4 @@
-"""Recipients, suppressions, media files, and reminders with their parts, senders and targets."""
+"""Recipients, segments, suppressions, media files, and reminders with their parts, senders and targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import F, Q, Value
+from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Length, Upper
 from django.db.models.lookups import LessThanOrEqual
 from django.utils import timezone
@@ -23,7 +23,7 @@ from accounts.addresses import CHOICES, KINDS, AddressError, normalise
 from accounts.channels.registry import channel
 from accounts.inputs import valid_timezone
 from accounts.models import Account, Owned
-from reminders import schedule, window
+from reminders import schedule, segments, window
 from reminders.opt_outs import essence
 
 
@@ -102,6 +102,87 @@ class Recipient(Owned):
         if fields is None or "address" in fields:
             self.address = normalise(self.kind, self.address)
         super().save(*args, **kwargs)
+
+
+class Segment(Owned):
+    """Recipients by conditions, evaluated whenever a reminder to them fires. All of its conditions must hold."""
+
+    name = models.CharField(max_length=100)
+    tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    every_tag = models.BooleanField("all of these tags", default=False, help_text="Off: one of them is enough.")
+    without_tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    # [["city", "=", "Penang"], …]: see reminders.segments.FieldCondition.
+    fields = models.JSONField(default=list, blank=True)
+    # They got it and have not written since. Protected: without it the segment would become larger.
+    not_replied_to = models.ForeignKey(
+        "Reminder", on_delete=models.PROTECT, null=True, blank=True, related_name="+", verbose_name="did not reply to"
+    )
+    not_contacted_days = models.PositiveSmallIntegerField("not contacted for", null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "name"],
+                name="segment_once_per_owner",
+                violation_error_message="You have a segment of this name already.",
+            ),
+            models.CheckConstraint(
+                condition=~Q(tags=[])
+                | ~Q(without_tags=[])
+                | ~Q(fields=[])
+                | Q(not_replied_to__isnull=False)
+                | Q(not_contacted_days__isnull=False),
+                name="segment_has_a_condition",
+                violation_error_message=segments.NO_CONDITION,
+            ),
+            models.CheckConstraint(
+                condition=Q(not_contacted_days__isnull=True)
+                | Q(not_contacted_days__gte=1, not_contacted_days__lte=segments.MOST_DAYS),
+                name="segment_days_bounded",
+                violation_error_message=f"Give a number of days from 1 to {segments.MOST_DAYS:,}.",
+            ),
+            models.CheckConstraint(
+                condition=LessThanOrEqual(
+                    Func("fields", function="jsonb_array_length", output_field=models.IntegerField()),
+                    segments.MOST_CONDITIONS,
+                ),
+                name="segment_fields_bounded",
+                violation_error_message=f"Name at most {segments.MOST_CONDITIONS} conditions about fields.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        errors = {
+            name: problem
+            for name in ("tags", "without_tags")
+            if (problem := segments.tags_problem(getattr(self, name) or []))
+        }
+        try:
+            segments.stored_conditions(self.fields)
+        except ValueError as problem:
+            errors["fields"] = str(problem)
+        if self.not_contacted_days is not None and not 1 <= self.not_contacted_days <= segments.MOST_DAYS:
+            errors["not_contacted_days"] = f"Give a number of days from 1 to {segments.MOST_DAYS:,}."
+        if errors:
+            raise ValidationError(errors)
+
+    @property
+    def words(self) -> str:
+        """Return its conditions in words."""
+        return segments.in_words(
+            self.tags,
+            self.every_tag,
+            self.without_tags,
+            segments.stored_conditions(self.fields),
+            self.not_replied_to.title if self.not_replied_to else "",
+            self.not_contacted_days,
+        )
 
 
 class Membership(models.Model):
@@ -296,6 +377,15 @@ class Reminder(Owned):
     # Why it could not be fired, in a sentence. Of one that is off: why Crier has set it aside.
     firing_problem = models.CharField(max_length=300, blank=True, default="", db_default="", editable=False)
     recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")
+    # Besides the fixed targets: everyone who is in it when the reminder fires. See fanout.plans.audience.
+    segment = models.ForeignKey(
+        Segment,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="reminders",
+        help_text="Who is in it is decided anew at each firing.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 

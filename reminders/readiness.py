@@ -96,7 +96,8 @@ def rights_problem(reminder: Reminder, user: Any) -> str:
     """
     parts = [*reminder.messages.all(), *reminder.reply_parts.all()]
     files = [part.media for part in parts if part.media is not None]
-    return access.may_use(user, [*reminder.senders, *files]) or _recipients_problem(reminder, user)
+    segment = [reminder.segment] if reminder.segment else []
+    return access.may_use(user, [*reminder.senders, *files, *segment]) or _recipients_problem(reminder, user)
 
 
 def _recipients_problem(reminder: Reminder, user: Any) -> str:

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 from django.conf import settings
+from django.db.models import Q
 from django.forms.utils import flatatt
 from django.urls import reverse
 from django.utils import timezone
@@ -26,7 +27,7 @@ from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, pass
 from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
 from reminders.excel import MB, MOST_ROWS, UnusableFile
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Segment
 from reminders.part_templates import Choice
 from reminders.readiness import (
     action_through,
@@ -177,6 +178,7 @@ class ReminderForm(OwnedForm):
             "delivery_window_start_hour": "Deliver from",
             "delivery_window_end_hour": "until",
             "auto_resume": "If the delivery hours end first, go on by itself the next day",
+            "segment": "Everyone in a segment",
         }
         help_texts = {
             "title": "Only operators see it.",
@@ -203,6 +205,8 @@ class ReminderForm(OwnedForm):
             # Without links to other pages, where the typed values would be lost.
             wrapper: Any = self.fields["account"].widget
             wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
+        if "segment" in self.fields:
+            self._offer_segments()
         if self.user is not None:
             own = access.visible(self.user, Account.objects.filter(archived=False))
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
@@ -223,6 +227,16 @@ class ReminderForm(OwnedForm):
             self.initial["fire_at"] = self.instance.fire_at.astimezone(ZoneInfo(self.instance.timezone)).replace(
                 tzinfo=None
             )
+
+    def _offer_segments(self) -> None:
+        """Offer the person's segments, and the one that the reminder has: saving must not take it away."""
+        field: Any = self.fields["segment"]
+        wrapper: Any = field.widget
+        wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
+        wrapper.can_delete_related = False
+        if self.user is not None:
+            mine = access.visible(self.user, Segment.objects.all()).values("pk")
+            field.queryset = Segment.objects.filter(Q(pk__in=mine) | Q(pk=self.instance.segment_id))
 
     @property
     def changed_data(self) -> list[str]:
@@ -347,7 +361,7 @@ class ReminderForm(OwnedForm):
     lacks_something = False
 
     def _has_people(self) -> bool:
-        if self.entries or (self._keeps_targets and self.instance.targets.exists()):
+        if self.entries or self.cleaned_data.get("segment") or (self._keeps_targets and self.instance.targets.exists()):
             return True
         tags = self.cleaned_data.get("tag") or []
         return any(tagged(self.user, tag, self.senders()).exists() for tag in tags)

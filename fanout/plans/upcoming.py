@@ -11,12 +11,12 @@ from django.db.models import Count, QuerySet
 
 from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
-from fanout.lanes.chats import new_in_reminders
+from fanout.plans.audience import kinds_by_reminder, new_chats
 from fanout.plans.outlook import RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, new_share, queue_order
 from fanout.rules.gates import BUSINESS_HOURS, local_date
-from reminders.models import Reminder, ReminderTarget
+from reminders.models import Reminder
 from reminders.moments import TimeWords, about, closing_time
 from reminders.targets import shares
 
@@ -109,13 +109,13 @@ def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder
     due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=now + DAY).order_by(
         "next_fire_at", "pk"
     )
-    counted = due.annotate(part_count=Count("messages")).select_related("account")
+    counted = due.annotate(part_count=Count("messages")).select_related("account", "owner", "segment")
     return list(counted.prefetch_related("further_senders")[:MOST_FIRINGS])
 
 
 def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
     """Return the firings of these reminders within the next day, in order, behind the queues of their accounts."""
-    kinds = _kinds(reminders)
+    kinds = kinds_by_reminder(reminders, now)
     firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
@@ -173,15 +173,6 @@ def _new_chats(
         for account in reminder.senders
         if senders.snapshots[account.pk].new_chats.limited(now)
     }
-    counted = new_in_reminders(pairs)
+    by_pk = {reminder.pk: reminder for reminder in reminders}
+    counted = new_chats([(by_pk[reminder], account) for reminder, account in pairs], now)
     return {pair: new_share(*pairs[pair], kinds[pair[0]], new) for pair, new in counted.items()}
-
-
-def _kinds(reminders: Sequence[Reminder]) -> dict[int, Counter[str]]:
-    """Count the targets of all reminders by kind of address, in one query."""
-    ids = [reminder.pk for reminder in reminders]
-    rows = ReminderTarget.objects.filter(reminder__in=ids).order_by().values_list("reminder_id", "recipient__kind")
-    kinds: dict[int, Counter[str]] = {pk: Counter() for pk in ids}
-    for reminder, kind, n in rows.annotate(n=Count("pk")) if ids else ():
-        kinds[reminder][kind] = n
-    return kinds

@@ -20,6 +20,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run
+from fanout.plans.audience import audience
 from fanout.runs import transitions
 from fanout.runs.freezing import (
     Snapshots,
@@ -68,8 +69,10 @@ def fire_due(now: datetime) -> list[Run]:
     """Make the runs that are due within the next minute, and account for those that were missed. Reminders whose last
     firing failed are left to `fire_after_failures`."""
     due = _due(now).filter(firing_attempts=0, firing_problem="").order_by("next_fire_at", "pk")
-    sizes = due.annotate(size=Count("targets")).values_list("pk", "size")
-    return [run for chunk in chunked(sizes) for run in _fire_chunk(chunk, now)]
+    sizes = due.annotate(size=Count("targets")).values_list("pk", "size", "segment")
+    # A segment is not counted for this: its reminder is fired without others.
+    alone = ((pk, size if segment is None else max(size, MOST_TARGETS)) for pk, size, segment in sizes)
+    return [run for chunk in chunked(alone) for run in _fire_chunk(chunk, now)]
 
 
 def fire_after_failures(now: datetime) -> list[Run]:
@@ -151,7 +154,9 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
     """Make the runs of these reminders that are due. They are read under a lock, so that a reminder disabled or
     rescheduled since it was listed is left alone."""
     with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
-        locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
+        locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related(
+            "account", "owner", "segment__owner"
+        )
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         account_limits.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
         together = Together(snapshots_of(reminders, now))
@@ -234,7 +239,7 @@ def _make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
     """Make a run in the caller's transaction, which wakes the lanes at its end."""
-    skip = skip or reason_to_skip(reminder)
+    skip = skip or reason_to_skip(reminder, scheduled_for)
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
@@ -253,7 +258,7 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
     """Freeze the targets with their plan and note the lanes to wake; where the window is over, fail at once. A large
     run only begins here: `freezing.prepare` goes on with it."""
-    if reminder.targets.count() > LARGE:
+    if audience(reminder, run.scheduled_for)[: LARGE + 1].count() > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
@@ -269,7 +274,7 @@ def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -
         together.note_due(run.lanes, run.scheduled_for)
 
 
-def reason_to_skip(reminder: Reminder) -> str:
+def reason_to_skip(reminder: Reminder, at: datetime) -> str:
     senders = reminder.senders
     if not any(account.status == Account.Status.ACTIVE for account in senders):
         account = senders[0]
@@ -277,8 +282,9 @@ def reason_to_skip(reminder: Reminder) -> str:
         return f"The account {account.label} is {account.status}{reason}."
     if problem := readiness.rights_problem(reminder, reminder.owner):
         return f"Its owner may not send this any more. {problem}"
-    if not reminder.targets.exists():
-        return "The reminder has no targets."
+    if not audience(reminder, at).exists():
+        in_segment = f" No one is in the segment “{reminder.segment}” now." if reminder.segment else ""
+        return f"The reminder has no targets.{in_segment}"
     if not reminder.messages.all():
         return "The reminder has no message."
     return ""

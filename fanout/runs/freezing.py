@@ -26,9 +26,10 @@ from fanout.lanes import account_limits
 from fanout.lanes.chats import new_recipients, pending_new_chats, scaled_to_all
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, Tally
+from fanout.plans.audience import living, uncopied
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
 from fanout.plans.projection import AccountSnapshot
-from fanout.plans.queue import account_snapshots, uncopied
+from fanout.plans.queue import account_snapshots
 from fanout.rules import gates
 from fanout.rules.follow_up_limits import Prospect, not_admitted, without_number
 from fanout.runs import follow_ups, texts, transitions
@@ -158,13 +159,19 @@ def _as_we_left_it(run: Run) -> QuerySet[Run]:
 
 # Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
 # recognised by their ids.
+FIXED = "SELECT recipient_id, position, id FROM reminders_remindertarget WHERE reminder_id = %s"
+# Behind the fixed targets, without those who are among them.
+LIVING = """
+ UNION ALL
+SELECT m.id, NULL, m.id FROM ({members}) AS m(id)
+ WHERE NOT EXISTS (SELECT FROM reminders_remindertarget f WHERE f.reminder_id = %s AND f.recipient_id = m.id)
+"""
 PEOPLE = """
 SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.attempts_reset_at, p.cooldown_until,
        p.replied_at, p.limited
-  FROM reminders_remindertarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+  FROM ({targets}) AS t(recipient_id, position, id) JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = p.address AND (s.expires_at IS NULL OR s.expires_at > %s)
- WHERE t.reminder_id = %s
-   AND NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
+ WHERE NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
  ORDER BY t.position, t.id
 """
 Turns = list[int | None]  # the index of the account that sends to each target
@@ -185,14 +192,23 @@ def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[
 def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
     """Return the recipients, the kind of each address, and why it may not receive anything."""
     recipients, kinds, whys, limits = [], [], [], follow_ups.limits()
+    targets, parameters = _targets(run.reminder, run.scheduled_for)
     with connection.cursor() as cursor:
-        cursor.execute(PEOPLE, [now, run.reminder_id, run.pk])
+        cursor.execute(PEOPLE.format(targets=targets), [*parameters, now, run.pk])
         for recipient, kind, suppressed, *person in cursor:
             recipients.append(recipient)
             gate = gates.may_receive(gates.TargetFacts(suppressed, Prospect(*person), run.follow_up), limits, now)
             kinds.append(kind)
             whys.append(gate.why if isinstance(gate, gates.Refuse) else "")
     return recipients, kinds, whys
+
+
+def _targets(reminder: Reminder, at: datetime) -> tuple[str, list[Any]]:
+    """Return SQL for its fixed targets and for who is in its segment at that moment, with the parameters."""
+    if reminder.segment_id is None:
+        return FIXED, [reminder.pk]
+    members, parameters = living(reminder, at).order_by().values("pk").query.sql_with_params()
+    return FIXED + LIVING.format(members=members), [reminder.pk, *parameters, reminder.pk]
 
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
@@ -284,8 +300,8 @@ def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
 # --- 3: the copy -----------------------------------------------------------------------------------------
 
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
-# left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
-# where the last chunk ended.
+# left the reminder since it was planned is left out, unless its segment may have brought it, and one that the run has
+# already stays as it is. Positions go on where the last chunk ended.
 FREEZE = f"""
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at, claimed_at, values)
@@ -299,12 +315,13 @@ SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
        CASE WHEN %(names)s::text[] <> '{{}}' THEN {VALUES_SQL} END
   FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[], %(whys)s::text[])
        WITH ORDINALITY AS p(recipient_id, account_id, at, why, n)
-  JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
+  LEFT JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
   JOIN reminders_recipient r ON r.id = p.recipient_id
   -- what went out in a run of this moment that the database has lost
   LEFT JOIN (SELECT DISTINCT ON (address) address, part, claimed_at FROM fanout_lostclaim
               WHERE reminder_id = %(reminder)s AND scheduled_for = %(moment)s AND NOT target_found
               ORDER BY address, part DESC, claimed_at DESC) AS l ON l.address = r.address
+ WHERE t.id IS NOT NULL OR %(living)s
  ORDER BY p.n
 ON CONFLICT DO NOTHING
 """
@@ -328,6 +345,7 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "run": run.pk,
                 "account": run.account_id,
                 "reminder": run.reminder_id,
+                "living": run.reminder.segment_id is not None,
                 "total": run.total,
                 "recipients": [recipient for recipient, _ in planned],
                 "accounts": accounts,

@@ -33,7 +33,7 @@ class Command(CrierCommand):
         else:
             reminder = find_reminder(options["reminder"])
             forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
-            templates = template_outlook(reminder, forecast.starts_at or now)
+            templates = template_outlook(reminder, forecast.starts_at or now, now)
         report = as_data(forecast) | ({"templates": templates} if templates else {})
         self.answer(report, forecast.sentence, *templates, *days(forecast, timezone_name))
 
