@@ -4,6 +4,8 @@ from django.contrib import admin
 from django.urls import path
 from django.views.decorators.http import require_GET
 
+from fanout.admin.calendar_feed import calendar_ics, my_calendar_feed
+from fanout.admin.calendar_page import calendar_page
 from fanout.admin.login import OwnPassword, confirm_page, enter_code, my_second_factor
 from fanout.admin.media_files import media_file
 from fanout.admin.notifications import bell_buttons, bell_history, bell_read, my_notifications
@@ -30,5 +32,9 @@ urlpatterns = [
     # For people who are not logged in.
     path("invitation/<uidb64>/<token>/", Invitation.as_view(), name="invitation"),
     path("media/<int:pk>/", wrap(media_file), name="media_file"),
+    path("calendar/", wrap(require_GET(calendar_page)), name="calendar"),
+    path("calendar/address/", wrap(my_calendar_feed), name="calendar_feed"),
+    # For calendar programs, by the secret in the address.
+    path("calendar/<str:token>.ics", require_GET(calendar_ics), name="calendar_ics"),
     path("components/", wrap(require_GET(components)), name="components"),
 ]

@@ -114,5 +114,6 @@ def new_chats(pairs: Collection[tuple[Reminder, int]], now: datetime) -> dict[tu
 
 def uncopied(run: Run) -> QuerySet[Recipient]:
     """Return the recipients of the reminder that the run lacks, as of the moment for which it was fired."""
-    has = RunTarget.objects.filter(run=run, recipient=OuterRef("pk"))
-    return audience(run.reminder, run.scheduled_for).filter(~Exists(has))
+    # Not by EXISTS: the planner knows nothing of a new run's rows yet, and compares each member with each of them.
+    has = RunTarget.objects.filter(run=run).order_by().values("recipient")
+    return audience(run.reminder, run.scheduled_for).exclude(pk__in=has)

@@ -1,4 +1,4 @@
-"""List the firings of the next day: when each begins and ends, and how much of it fits into its window."""
+"""List the firings of the next day, or until a moment: when each begins and ends, and how much of it fits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import Count, QuerySet
 
 from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
 from fanout.plans.audience import kinds_by_reminder, new_chats
-from fanout.plans.outlook import RunOutlook, combined, look_ahead
+from fanout.plans.outlook import LaneOutlook, RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, new_share, queue_order
 from fanout.rules.gates import BUSINESS_HOURS, local_date
@@ -104,19 +105,49 @@ class Firing:
         return f"{late}{'done' if late else 'fits, done'} {done}"
 
 
-def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder]:
-    """Return the reminders that fire within the next day, the soonest first, with their senders and number of parts."""
-    due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=now + DAY).order_by(
+def due_reminders(
+    reminders: QuerySet[Reminder], now: datetime, until: datetime | None = None, most: int = MOST_FIRINGS
+) -> list[Reminder]:
+    """Return the reminders that fire within the next day, or until then, the soonest first, with their senders and
+    number of parts."""
+    due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=until or now + DAY).order_by(
         "next_fire_at", "pk"
     )
     counted = due.annotate(part_count=Count("messages")).select_related("account", "owner", "segment")
-    return list(counted.prefetch_related("further_senders")[:MOST_FIRINGS])
+    return list(counted.prefetch_related("further_senders")[:most])
 
 
 def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
     """Return the firings of these reminders within the next day, in order, behind the queues of their accounts."""
+    return look_ahead_until(reminders, senders, now, now + DAY).firings
+
+
+class LaneAhead(NamedTuple):
+    """An account's queue, firings to come included, and its outlook. A firing has a run id below zero."""
+
+    queue: Sequence[Queued]
+    outlook: LaneOutlook
+
+
+class Ahead(NamedTuple):
+    """Firings in order, and the lanes of the accounts by their ids."""
+
+    firings: list[Firing]
+    lanes: Mapping[int, LaneAhead]
+
+
+def look_ahead_until(
+    reminders: Sequence[Reminder],
+    senders: Senders,
+    now: datetime,
+    until: datetime,
+    most: int = MOST_FIRINGS,
+    whole: bool = False,
+) -> Ahead:
+    """Return the firings of these reminders until then, and how the lanes of their accounts go on. `whole`: look
+    through the queues of all senders to their ends, not only to the last firing."""
     kinds = kinds_by_reminder(reminders, now)
-    firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
+    firings = sorted(_moments(reminders, until, most), key=lambda firing: firing[0])[:most]
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
     shared: dict[int, dict[int, int]] = defaultdict(dict)
@@ -130,22 +161,24 @@ def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datet
             # At its second firing they are known chats.
             queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
-    for pk, mine in queues.items():
-        for run_id, outlook in _ahead(senders, pk, mine, now):
-            before = outlooks[-run_id].get(pk)
-            outlooks[-run_id][pk] = combined([before, outlook]) if before else outlook
-    return [
+    lanes = {pk: _ahead(senders, pk, queues[pk], now, whole) for pk in (senders.snapshots if whole else queues)}
+    for pk, lane in lanes.items():
+        for queued, outlook in zip(lane.queue, lane.outlook.runs):
+            if queued.run_id < 0:
+                before = outlooks[-queued.run_id].get(pk)
+                outlooks[-queued.run_id][pk] = combined([before, outlook]) if before else outlook
+    listed = [
         Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number], shared[number])
         for number, (at, reminder) in enumerate(firings, start=1)
     ]
+    return Ahead(listed, lanes)
 
 
-def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
+def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime, whole: bool) -> LaneAhead:
     snapshot = senders.snapshots[account]
     queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=queue_order)
-    positions = [position for position, queued in enumerate(queue) if queued.run_id < 0]
-    runs = look_ahead(snapshot, queue, now, positions).runs
-    return ((queue[position].run_id, runs[position]) for position in positions)
+    positions = None if whole else [position for position, queued in enumerate(queue) if queued.run_id < 0]
+    return LaneAhead(queue, look_ahead(snapshot, queue, now, positions))
 
 
 def _in_time(queued: Queued) -> bool:
@@ -153,11 +186,11 @@ def _in_time(queued: Queued) -> bool:
     return queued.window.closes_on(queued.starts) > queued.starts
 
 
-def _moments(reminders: Sequence[Reminder], now: datetime) -> Iterator[tuple[datetime, Reminder]]:
+def _moments(reminders: Sequence[Reminder], until: datetime, most: int) -> Iterator[tuple[datetime, Reminder]]:
     for reminder in reminders:
         at = reminder.next_fire_at
-        for _ in range(MOST_FIRINGS):
-            if at is None or at > now + DAY:
+        for _ in range(most):
+            if at is None or at > until:
                 break
             yield at, reminder
             at = reminder.firing_after(at)

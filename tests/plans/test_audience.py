@@ -75,7 +75,11 @@ def test_who_gets_nothing_is_not_in_it(owner: Any) -> None:
 
 
 def test_only_recipients_that_the_person_sees(owner: Any) -> None:
-    segment, stranger, team = SegmentFactory.create(owner=owner, tags=["choir"]), UserFactory.create(), TeamFactory()
+    segment, stranger, team = (
+        SegmentFactory.create(owner=owner, tags=["choir"]),
+        UserFactory.create(),
+        TeamFactory.create(),
+    )
     assert names(segment, stranger) == []
     stranger.groups.add(team)
     Recipient.objects.filter(name="Ann").update(team=team)

@@ -59,7 +59,8 @@ def test_stored_conditions_that_cannot_be_used_are_refused(stored: Any) -> None:
 @pytest.mark.django_db
 def test_the_database_refuses_what_clean_refuses() -> None:
     owner = UserFactory.create()
-    for fields in ({"tags": []}, {"not_contacted_days": 4000}, {"fields": [["a", "=", "b"]] * 11}):
+    refused: list[dict[str, Any]] = [{"tags": []}, {"not_contacted_days": 4000}, {"fields": [["a", "=", "b"]] * 11}]
+    for fields in refused:
         with pytest.raises((IntegrityError, DataError)), transaction.atomic():
             Segment.objects.create(**{"owner": owner, "name": "x", "tags": ["a"]} | fields)
     SegmentFactory.create(owner=owner, name="x")
