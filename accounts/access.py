@@ -97,6 +97,7 @@ OPERATOR_PERMISSIONS = {
     "reminders.reminder": ALL_VERBS,
     "reminders.remindermessage": ALL_VERBS,
     "reminders.replypart": ALL_VERBS,
+    "reminders.followuppart": ALL_VERBS,
     "reminders.remindertarget": ALL_VERBS,
     "fanout.run": ("view", "change"),
     "fanout.runtarget": ("view", "change"),

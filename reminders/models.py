@@ -332,6 +332,19 @@ class MediaFile(Owned):
         self.mime = self.mime or mimetypes.guess_type(self.filename)[0] or "application/octet-stream"
 
 
+#: follow-ups of one firing, and the days after it
+MOST_STEPS, MOST_STEP_DAYS = 3, 90
+
+
+def follow_up_days_problem(days: list[int]) -> str:
+    """Return what is wrong with the days of the follow-ups, in a sentence, or nothing."""
+    if len(days) > MOST_STEPS:
+        return f"A reminder has at most {MOST_STEPS} follow-ups."
+    if any(not 1 <= day <= MOST_STEP_DAYS for day in days):
+        return f"A follow-up comes 1 to {MOST_STEP_DAYS} days after the firing."
+    return "" if sorted(set(days)) == days else "Write the days in ascending order, each once, such as 2, 5."
+
+
 class Reminder(Owned):
     class Schedule(models.TextChoices):
         ONCE = "once"
@@ -377,6 +390,15 @@ class Reminder(Owned):
     # Why it could not be fired, in a sentence. Of one that is off: why Crier has set it aside.
     firing_problem = models.CharField(max_length=300, blank=True, default="", db_default="", editable=False)
     recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")
+    # Days after a firing on which people who have not replied get a follow-up, at most three: [2, 5]. Its parts are
+    # FollowUpPart rows; a run freezes both. See fanout.runs.sequences.
+    follow_up_days = ArrayField(
+        models.PositiveSmallIntegerField(),
+        default=list,
+        db_default=Value([], ArrayField(models.IntegerField())),
+        blank=True,
+        verbose_name="follow up after days",
+    )
     # Besides the fixed targets: everyone who is in it when the reminder fires. See fanout.plans.audience.
     segment = models.ForeignKey(
         Segment,
@@ -406,6 +428,11 @@ class Reminder(Owned):
                 violation_error_message="The delivery window must satisfy 0 ≤ start < end ≤ 24.",
             ),
             models.CheckConstraint(condition=Q(archived=False) | Q(enabled=False), name="reminder_archived_is_off"),
+            models.CheckConstraint(
+                condition=Q(follow_up_days__len__lte=MOST_STEPS),
+                name="reminder_few_follow_ups",
+                violation_error_message=f"A reminder has at most {MOST_STEPS} follow-ups.",
+            ),
             models.CheckConstraint(
                 condition=Q(schedule="once", cron="") | (Q(schedule="cron", fire_at__isnull=True) & ~Q(cron="")),
                 name="reminder_schedule_whole",
@@ -439,6 +466,8 @@ class Reminder(Owned):
             errors["fire_at"] = schedule.TOO_FAR
         elif self.cron:
             errors["cron"] = "A reminder that fires once has no cron expression; leave it empty."
+        if problem := follow_up_days_problem(self.follow_up_days or []):
+            errors["follow_up_days"] = problem
         if self.archived and self.enabled:
             errors["enabled"] = "This reminder is archived: restore it first, then switch it on."
         if errors:
@@ -614,6 +643,27 @@ class ReplyPart(MessagePart):
             ),
             _part_has_content("reply_part_has_content"),
             _part_is_bounded("reply_part_is_bounded"),
+        ]
+
+
+class FollowUpPart(MessagePart):
+    """A part of one of the follow-ups: what a person gets who has not replied some days after a firing."""
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="follow_up_parts")
+    # The first, second or third follow-up.
+    step = models.PositiveSmallIntegerField(default=1)
+
+    class Meta(MessagePart.Meta):
+        ordering = ["step", "position"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reminder", "position"],
+                name="follow_up_part_position_once",
+                deferrable=models.Deferrable.DEFERRED,
+            ),
+            models.CheckConstraint(condition=Q(step__gte=1, step__lte=MOST_STEPS), name="follow_up_part_step_known"),
+            _part_has_content("follow_up_part_has_content"),
+            _part_is_bounded("follow_up_part_is_bounded"),
         ]
 
 

@@ -17,10 +17,10 @@ from accounts.actions import Action
 from accounts.addresses import KINDS, MAILBOX
 from accounts.channels.registry import channel
 from accounts.models import Account
-from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.models import FollowUpPart, Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 from reminders.targets import BATCH, able_to_reach
 
-P = TypeVar("P", ReminderMessage, ReplyPart)
+P = TypeVar("P", ReminderMessage, ReplyPart, FollowUpPart)
 
 #: what a reminder may lack
 NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
@@ -94,7 +94,7 @@ def rights_problem(reminder: Reminder, user: Any) -> str:
 
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
     """
-    parts = [*reminder.messages.all(), *reminder.reply_parts.all()]
+    parts = [*reminder.messages.all(), *reminder.reply_parts.all(), *reminder.follow_up_parts.all()]
     files = [part.media for part in parts if part.media is not None]
     segment = [reminder.segment] if reminder.segment else []
     return access.may_use(user, [*reminder.senders, *files, *segment]) or _recipients_problem(reminder, user)
@@ -116,7 +116,8 @@ def _recipients_problem(reminder: Reminder, user: Any) -> str:
 
 def replies_not_received(reminder: Reminder) -> str:
     """Return a warning if the reminder relies on replies that its accounts do not receive, or nothing."""
-    needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": reminder.follow_up}
+    follows = reminder.follow_up or bool(reminder.follow_up_days)
+    needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": follows}
     counts_on = [what for what, so in needs.items() if so]
     without = [account.label for account in reminder.senders if not receives_replies(account)]
     if not counts_on or not without:
@@ -151,6 +152,7 @@ def duplicate(reminder: Reminder, owner: Any) -> Reminder:
     copy.save(force_insert=True)
     ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())
     ReplyPart.objects.bulk_create(_copied(part, copy) for part in reminder.reply_parts.all())
+    FollowUpPart.objects.bulk_create(_copied(part, copy) for part in reminder.follow_up_parts.all())
     copy.set_further_senders(reminder.senders)
     ReminderTarget.objects.bulk_create(
         (

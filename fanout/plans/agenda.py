@@ -117,7 +117,7 @@ def agenda(user: Any, days: Sequence[date], zone: str, now: datetime, only: int 
     cells = {(pk, day): AccountDay(pk, day) for pk in ids for day in days}
     entries = [
         *_past(user, ids, _starts(min(days), zone), now, zone),
-        *_of_firings(ahead.firings, _seen(user, Reminder, [f.reminder.pk for f in ahead.firings]), zone, now),
+        *_of_firings(ahead.firings, accounts, _seen(user, Reminder, [f.reminder.pk for f in ahead.firings]), zone, now),
         *_of_runs(ahead, user, zone, now),
     ]
     for entry in sorted(entries, key=lambda entry: entry.begins):
@@ -154,11 +154,13 @@ def _seen(user: Any, model: type[Reminder] | type[Run], ids: Sequence[int]) -> s
 # --- entries ---------------------------------------------------------------------------------------------
 
 
-def _of_firings(firings: Sequence[Firing], seen: set[int], zone: str, now: datetime) -> Iterator[Entry]:
+def _of_firings(
+    firings: Sequence[Firing], accounts: Sequence[Account], seen: set[int], zone: str, now: datetime
+) -> Iterator[Entry]:
     for firing in firings:
         reminder = firing.reminder
-        for account in reminder.senders:
-            if not firing.shares.get(account.pk) and (firing.targets or account.pk != reminder.senders[0].pk):
+        for account in accounts:
+            if not firing.shares.get(account.pk) and (firing.targets or account.pk != reminder.account_id):
                 continue
             mine, named = firing.share(account), reminder.pk in seen
             late = mine.fits and mine.late_by >= LATE
@@ -168,10 +170,10 @@ def _of_firings(firings: Sequence[Firing], seen: set[int], zone: str, now: datet
                 due=mine.at,
                 begins=mine.starts_at or mine.at,
                 ends=mine.ends_at,
-                title=reminder.title if named else UNSEEN,
+                title=mine.title if named else UNSEEN,
                 targets=mine.targets,
                 tone=BAD if not mine.targets or not mine.fits else LATER if late else GOOD,
-                words=mine.verdict(zone, now),
+                words=f"{'at most, without a reply: ' if mine.step else ''}{mine.verdict(zone, now)}",
                 reminder=reminder.pk if named else None,
             )
             yield entry

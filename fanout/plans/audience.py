@@ -38,6 +38,20 @@ def audience(reminder: Reminder, now: datetime) -> QuerySet[Recipient]:
     return Recipient.objects.filter(pk__in=fixed.union(living(reminder, now).order_by().values("pk")))
 
 
+def recipients_of(run: Run) -> QuerySet[Recipient]:
+    """Return the recipients of a run as of the moment for which it was fired: those of its reminder, or, for a
+    follow-up, those of the run that it follows who have not replied."""
+    if run.follows_id is None:
+        return audience(run.reminder, run.scheduled_for)
+    return Recipient.objects.filter(pk__in=unanswered(run.follows_id).order_by().values("recipient"))
+
+
+def unanswered(run_id: int) -> QuerySet[RunTarget]:
+    """Return the targets of a run that were sent to people who have not written since."""
+    sent = RunTarget.objects.filter(run=run_id, status=RunTarget.Status.SENT)
+    return sent.filter(Q(recipient__replied_at=None) | Q(recipient__replied_at__lt=F("claimed_at")))
+
+
 def living(reminder: Reminder, now: datetime) -> QuerySet[Recipient]:
     """Return who is in the reminder's segment now: only those that its owner sees and its senders reach."""
     if reminder.segment is None:
@@ -113,7 +127,7 @@ def new_chats(pairs: Collection[tuple[Reminder, int]], now: datetime) -> dict[tu
 
 
 def uncopied(run: Run) -> QuerySet[Recipient]:
-    """Return the recipients of the reminder that the run lacks, as of the moment for which it was fired."""
+    """Return the recipients that the run lacks."""
     # Not by EXISTS: the planner knows nothing of a new run's rows yet, and compares each member with each of them.
     has = RunTarget.objects.filter(run=run).order_by().values("recipient")
-    return audience(run.reminder, run.scheduled_for).exclude(pk__in=has)
+    return recipients_of(run).exclude(pk__in=has)

@@ -13,6 +13,7 @@ from django.db.models import Count, QuerySet
 from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
 from fanout.plans.audience import kinds_by_reminder, new_chats
+from fanout.plans.follow_up_steps import PlannedStep, step_title, steps_of_firing, steps_of_runs
 from fanout.plans.outlook import LaneOutlook, RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, new_share, queue_order
@@ -37,6 +38,12 @@ class Firing:
     lanes: Mapping[int, RunOutlook]
     shares: Mapping[int, int] = field(default_factory=dict)
     account: Account | None = None
+    # The number of a follow-up that goes to those who have not replied by then; 0: the reminder itself.
+    step: int = 0
+
+    @property
+    def title(self) -> str:
+        return step_title(self.reminder.title, self.step) if self.step else self.reminder.title
 
     def share(self, account: Account) -> Firing:
         """Return the share of one account."""
@@ -91,7 +98,7 @@ class Firing:
     def verdict(self, zone: str, now: datetime) -> str:
         """Return in words whether it fits, by the reader's clock."""
         if not self.targets:
-            return "has no recipients"
+            return "everyone has replied" if self.step else "has no recipients"
         if self.account_down:
             return f"waits: {self.account_down} is {self.account_down.get_status_display().lower()}"
         if self.too_late:
@@ -114,7 +121,7 @@ def due_reminders(
         "next_fire_at", "pk"
     )
     counted = due.annotate(part_count=Count("messages")).select_related("account", "owner", "segment")
-    return list(counted.prefetch_related("further_senders")[:most])
+    return list(counted.prefetch_related("further_senders", "follow_up_parts")[:most])
 
 
 def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
@@ -150,16 +157,19 @@ def look_ahead_until(
     firings = sorted(_moments(reminders, until, most), key=lambda firing: firing[0])[:most]
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
-    shared: dict[int, dict[int, int]] = defaultdict(dict)
-    for number, (at, reminder) in enumerate(firings, start=1):
-        accounts, action = reminder.senders, reminder.run_action
-        for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
-            shared[number][account.pk] = targets
-            work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
+    planned = _with_follow_ups([_as_step(at, reminder, kinds[reminder.pk]) for at, reminder in firings], senders, until)
+    for number, one in enumerate(planned, start=1):
+        reminder, follow_up = one.reminder, one.reminder.follow_up or one.step > 0
+        for account, targets in one.shares.items():
+            if account not in senders.snapshots:
+                continue
+            work = Work.of(targets, max(one.parts, 1))
             # A number below zero, which no run has.
-            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
-            # At its second firing they are known chats.
-            queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
+            queued = Queued(
+                work, reminder.window, one.at, (one.at, -number), follow_up, -number, action=reminder.run_action
+            )
+            # At its second firing they are known chats, and so are those of a follow-up.
+            queues[account].extend(queued.split(new.pop((reminder.pk, account), 0) if not one.step else 0))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
     lanes = {pk: _ahead(senders, pk, queues[pk], now, whole) for pk in (senders.snapshots if whole else queues)}
     for pk, lane in lanes.items():
@@ -168,10 +178,26 @@ def look_ahead_until(
                 before = outlooks[-queued.run_id].get(pk)
                 outlooks[-queued.run_id][pk] = combined([before, outlook]) if before else outlook
     listed = [
-        Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number], shared[number])
-        for number, (at, reminder) in enumerate(firings, start=1)
+        Firing(one.reminder, one.at, _size(one, kinds), outlooks[number], one.shares, step=one.step)
+        for number, one in enumerate(planned, start=1)
     ]
     return Ahead(listed, lanes)
+
+
+def _as_step(at: datetime, reminder: Reminder, kinds: Mapping[str, int]) -> PlannedStep:
+    accounts = reminder.senders
+    each = {account.pk: targets for account, targets in zip(accounts, shares(kinds, accounts))}
+    return PlannedStep(at, reminder, 0, each, reminder.__dict__["part_count"])
+
+
+def _with_follow_ups(firings: Sequence[PlannedStep], senders: Senders, until: datetime) -> list[PlannedStep]:
+    """Return the firings with their follow-ups and those of earlier runs, in order. At most everyone gets them."""
+    later = [step for one in firings for step in steps_of_firing(one.reminder, one.at, one.shares, until)]
+    return sorted([*firings, *later, *steps_of_runs(senders.snapshots.keys(), until)], key=lambda one: one.at)
+
+
+def _size(one: PlannedStep, kinds: Mapping[int, Counter[str]]) -> int:
+    return sum(one.shares.values()) if one.step else kinds[one.reminder.pk].total()
 
 
 def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime, whole: bool) -> LaneAhead:

@@ -20,7 +20,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run
-from fanout.plans.audience import audience
+from fanout.plans.audience import audience, recipients_of
 from fanout.runs import transitions
 from fanout.runs.freezing import (
     Snapshots,
@@ -42,7 +42,7 @@ RECENT = timedelta(hours=2)
 # Fired in one transaction, so that their accounts are read together; no more than a task has time for.
 MOST_REMINDERS = 25
 MOST_TARGETS = 2_000
-READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
+READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "follow_up_parts__media", "owner__groups")
 LATELY = timedelta(hours=24)  # firing a reminder again within it asks first
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 SET_ASIDE_AFTER = 3  # attempts that ended the worker; another reminder may have caused the first of them
@@ -245,7 +245,7 @@ def _make_run(
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
-                _send_off(run, reminder, now, together)
+                send_off(run, now, together)
     except IntegrityError:
         return None
     return run
@@ -255,10 +255,10 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
     return {"status": Run.Status.SKIPPED, "error_summary": reason, "finished_at": now}
 
 
-def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
+def send_off(run: Run, now: datetime, together: Together) -> None:
     """Freeze the targets with their plan and note the lanes to wake; where the window is over, fail at once. A large
     run only begins here: `freezing.prepare` goes on with it."""
-    if audience(reminder, run.scheduled_for)[: LARGE + 1].count() > LARGE:
+    if recipients_of(run)[: LARGE + 1].count() > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
@@ -294,8 +294,10 @@ def reason_to_skip(reminder: Reminder, at: datetime) -> str:
 
 
 def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
-    """Return the newest run of each reminder, without tests and Message 2."""
-    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False).order_by("-scheduled_for", "-pk")
+    """Return the newest run of each reminder, without tests, Message 2 and follow-ups."""
+    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False, step=0).order_by(
+        "-scheduled_for", "-pk"
+    )
     newest = Reminder.objects.filter(pk__in=reminders).values_list(Subquery(own.values("pk")[:1]), flat=True)
     runs = Run.objects.filter(pk__in=list(newest)).defer("parts", "reply_parts")
     return {run.reminder_id: run for run in runs}

@@ -26,12 +26,13 @@ from fanout.lanes import account_limits
 from fanout.lanes.chats import new_recipients, pending_new_chats, scaled_to_all
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, Tally
-from fanout.plans.audience import living, uncopied
+from fanout.plans.audience import living, unanswered, uncopied
+from fanout.plans.follow_up_steps import step_moments
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
 from fanout.plans.projection import AccountSnapshot
 from fanout.plans.queue import account_snapshots
 from fanout.rules import gates
-from fanout.rules.follow_up_limits import Prospect, not_admitted, without_number
+from fanout.rules.follow_up_limits import Prospect, not_admitted, not_by_itself, without_number
 from fanout.runs import follow_ups, texts, transitions
 from reminders import placeholders
 from reminders.models import MessagePart, Recipient, Reminder
@@ -59,9 +60,26 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "window_end_hour": reminder.delivery_window_end_hour,
         "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
+        **frozen_steps(reminder, scheduled_for),
         "follow_up": reminder.follow_up,
         "urgency": reminder.urgency,
     }
+
+
+def frozen_steps(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
+    """Return the follow-ups that a run keeps, each with its days and parts, and when the first is due."""
+    if not reminder.follow_up_days:
+        return {}
+    parts: dict[int, list[dict[str, Any]]] = {}
+    for part in reminder.follow_up_parts.all():
+        parts.setdefault(part.step, []).append(frozen_part(reminder, part))
+    steps = [
+        {"days": days, "parts": parts[number]}
+        for number, days in enumerate(reminder.follow_up_days, start=1)
+        if number in parts
+    ]
+    moments = step_moments(steps, scheduled_for, reminder.timezone)
+    return {"steps": steps, "next_step_at": moments[0] if moments else None}
 
 
 def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
@@ -182,6 +200,10 @@ def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[
     """Return every recipient of the reminder that the run lacks, in order, with the sender's index and the reason of a
     refusal. The caller's transaction keeps others from filling the same queues meanwhile."""
     recipients, kinds, whys = _people(run, now)
+    if run.step:
+        each = _as_before(run, recipients, whys, senders)
+        _keep_within_the_queues(run, each, whys, [account.pk for account in senders])
+        return recipients, each, whys
     order = iter(turns((kind for kind, why in zip(kinds, whys) if not why), senders))
     each = [None if why else next(order) for why in whys]
     if run.follow_up:
@@ -189,25 +211,48 @@ def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[
     return recipients, each, whys
 
 
+def _as_before(run: Run, recipients: Sequence[int], whys: Whys, senders: Sequence[Account]) -> Turns:
+    """Return the sender of each follow-up: the account that the person knows from the message before."""
+    rows = RunTarget.objects.filter(run=run.follows_id).order_by().values_list("recipient_id", "account_id")
+    account_of, places = dict(rows), {account.pk: n for n, account in enumerate(senders)}
+    return [None if why else places.get(account_of[one]) for one, why in zip(recipients, whys)]
+
+
+def senders_of(run: Run) -> list[Account]:
+    """Return the accounts that send it: those of the reminder, or of the run that a follow-up follows."""
+    if run.follows is None:
+        return run.reminder.senders
+    lanes = Account.objects.filter(pk__in=run.follows.lanes).in_bulk()
+    return [lanes[pk] for pk in run.follows.lanes if pk in lanes]
+
+
 def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
     """Return the recipients, the kind of each address, and why it may not receive anything."""
     recipients, kinds, whys, limits = [], [], [], follow_ups.limits()
-    targets, parameters = _targets(run.reminder, run.scheduled_for)
+    targets, parameters = _targets(run)
     with connection.cursor() as cursor:
         cursor.execute(PEOPLE.format(targets=targets), [*parameters, now, run.pk])
         for recipient, kind, suppressed, *person in cursor:
             recipients.append(recipient)
-            gate = gates.may_receive(gates.TargetFacts(suppressed, Prospect(*person), run.follow_up), limits, now)
+            prospect = Prospect(*person)
+            gate = gates.may_receive(gates.TargetFacts(suppressed, prospect, run.follow_up), limits, now)
             kinds.append(kind)
-            whys.append(gate.why if isinstance(gate, gates.Refuse) else "")
+            why = gate.why if isinstance(gate, gates.Refuse) else ""
+            whys.append(why or (not_by_itself(prospect, limits, now) if run.step else ""))
     return recipients, kinds, whys
 
 
-def _targets(reminder: Reminder, at: datetime) -> tuple[str, list[Any]]:
-    """Return SQL for its fixed targets and for who is in its segment at that moment, with the parameters."""
+def _targets(run: Run) -> tuple[str, list[Any]]:
+    """Return SQL for the fixed targets of its reminder and for who is in the segment at its moment, or for those who
+    have not replied to the run that it follows, with the parameters."""
+    reminder = run.reminder
+    if run.follows_id is not None:
+        rows = unanswered(run.follows_id).order_by().values_list("recipient_id", "position", "pk")
+        sql, values = rows.query.sql_with_params()
+        return sql, list(values)
     if reminder.segment_id is None:
         return FIXED, [reminder.pk]
-    members, parameters = living(reminder, at).order_by().values("pk").query.sql_with_params()
+    members, parameters = living(reminder, run.scheduled_for).order_by().values("pk").query.sql_with_params()
     return FIXED + LIVING.format(members=members), [reminder.pk, *parameters, reminder.pk]
 
 
@@ -243,7 +288,7 @@ def snapshots_of(reminders: list[Reminder], now: datetime) -> Snapshots:
 def plan_targets(run: Run, now: datetime, snapshots: Snapshots | None = None) -> Iterator[PlannedTarget]:
     """Return account and moment for every admitted target of the reminder that the run lacks: each through a sender
     that reaches it, behind that sender's queue."""
-    senders = run.reminder.senders
+    senders = senders_of(run)
     taken = _take_snapshots(run, senders, now, snapshots or {})
     ahead = [snapshot.before(run.scheduled_for, run.pk) for snapshot in taken]
     recipients, turns, whys = admitted(run, senders, now)
@@ -345,7 +390,7 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "run": run.pk,
                 "account": run.account_id,
                 "reminder": run.reminder_id,
-                "living": run.reminder.segment_id is not None,
+                "living": run.reminder.segment_id is not None or run.follows_id is not None,
                 "total": run.total,
                 "recipients": [recipient for recipient, _ in planned],
                 "accounts": accounts,

@@ -130,6 +130,8 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
         "window_start_hour": all_day.start_hour,
         "window_end_hour": all_day.end_hour,
         "window_closes_at": all_day.closes_on(now),
+        "steps": [],
+        "next_step_at": None,
         "auto_resume": False,
         "follow_up": False,
         "is_test": True,

@@ -44,7 +44,7 @@ def test_a_free_time_becomes_a_reminder_and_a_conflict_is_named(operator: User, 
     page.fill("#id_messages-0-text", "At 7.")
     page.fill("#id_tag", "north")
     expect(page.locator("[data-forecast]")).to_contain_text("3 groups")
-    page.click("input[name=_on]")
+    page.click("input[name=_save]")
     assert Reminder.objects.get(title="Choir").enabled
 
     # It does not fit any more: the calendar says so in words.
