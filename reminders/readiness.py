@@ -138,6 +138,27 @@ def mailbox_is_read() -> bool:
     return bool(settings.BOUNCE_IMAP_PASSWORD or settings.BOUNCE_TOKEN)
 
 
+# --- follow-ups -----------------------------------------------------------------------------------------------
+
+
+def follow_ups_problem(days: Sequence[int], steps: Collection[int]) -> str:
+    """Return why these days and the follow-ups that have parts do not fit together, or nothing."""
+    if lacking := [number for number in range(1, len(days) + 1) if number not in steps]:
+        return f"Follow-up {lacking[0]} has no message: add a part to it, or remove its day."
+    if over := [number for number in sorted(steps) if number > len(days)]:
+        return f"There is a part of follow-up {over[0]}, but no day for it: add the day, or remove the part."
+    return ""
+
+
+def follow_ups_in_words(days: Sequence[int]) -> str:
+    """Return "follow-ups after 2 and 5 days to those who have not replied", or nothing."""
+    if not days:
+        return ""
+    word = "follow-up" if len(days) == 1 else "follow-ups"
+    last = "day" if list(days) == [1] else "days"
+    return f"{word} after {get_text_list([str(day) for day in days], 'and')} {last} to those who have not replied"
+
+
 # --- copies ---------------------------------------------------------------------------------------------------
 
 

@@ -156,6 +156,7 @@ def reminder_problem(reminder: Reminder, audience: Audience) -> str:
 def texts_of(reminder: Reminder) -> list[Text]:
     rows: list[tuple[str, MessagePart]] = [("part", part) for part in reminder.messages.all()]
     rows += [("part of Message 2,", part) for part in reminder.reply_parts.all()]
+    rows += [("part of the follow-ups,", part) for part in reminder.follow_up_parts.all()]
     texts = [("the subject", reminder.subject)]
     for word, part in rows:
         texts += [(f"{word} {part.position + 1}", part.text), (f"the HTML of {word} {part.position + 1}", part.html)]

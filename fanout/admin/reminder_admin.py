@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Count, Max, QuerySet, prefetch_related_objects
@@ -57,7 +58,7 @@ from fanout.runs import controls, corrections, firing, self_test
 from fanout.runs.freezing import frozen_part
 from fanout.templatetags.crier import relative, when
 from reminders import imports, readiness, schedule, targets
-from reminders.models import Reminder, ReminderMessage, ReplyPart, Segment
+from reminders.models import FollowUpPart, Reminder, ReminderMessage, ReplyPart, Segment
 from reminders.moments import moment
 from reminders.part_templates import Choice
 from reminders.readiness import missing, missing_in_words
@@ -168,6 +169,23 @@ class ReplyPartInline(PartInline):
         return 0
 
 
+class FollowUpInline(PartInline):
+    model = FollowUpPart  # type: ignore[assignment]
+    classes = ("collapse",)
+    fields = (("step", "kind", "order"), *PartInline.fields[1:])  # type: ignore[assignment]
+    verbose_name = "part of a follow-up"
+    verbose_name_plural = "Follow-ups: sent some days later to people who have not replied"
+
+    def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
+        return 0
+
+    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "step":
+            choices = [(n, f"{word} follow-up") for n, word in enumerate(("first", "second", "third"), start=1)]
+            return forms.TypedChoiceField(choices=choices, coerce=int, label="Of the", initial=1)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+
 class StateFilter(admin.SimpleListFilter):
     title = "state"
     parameter_name = "state"
@@ -182,7 +200,7 @@ class StateFilter(admin.SimpleListFilter):
 @admin.register(Reminder)
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
-    inlines = (PartInline, ReplyPartInline)
+    inlines = (PartInline, ReplyPartInline, FollowUpInline)
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
     list_filter = (StateFilter, "schedule", ArchivedFilter)
@@ -211,7 +229,10 @@ class ReminderAdmin(ButtonsAdmin):
                 )
             },
         ),
-        ("Follow-up and sharing", {"classes": ("collapse",), "fields": ("follow_up", "urgency", "owner", "team")}),
+        (
+            "Follow-up and sharing",
+            {"classes": ("collapse",), "fields": ("follow_up_days", "follow_up", "urgency", "owner", "team")},
+        ),
     )
 
     class Media:

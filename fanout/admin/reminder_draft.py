@@ -29,14 +29,23 @@ from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forec
 from fanout.plans.outlook import LaneWork, messages_left_at
 from reminders import imports, schedule, suppressions, wording
 from reminders.excel import MOST_ROWS
-from reminders.models import Recipient, Reminder, ReminderTarget, Segment, Suppression, length_problems
+from reminders.models import (
+    MOST_STEPS,
+    Recipient,
+    Reminder,
+    ReminderTarget,
+    Segment,
+    Suppression,
+    length_problems,
+)
 from reminders.moments import moment, wall_clock
-from reminders.readiness import missing, missing_in_words, subject_problem
+from reminders.readiness import follow_ups_in_words, missing, missing_in_words, subject_problem
 from reminders.targets import able_to_reach, among, what_they_reach, with_any_tag
 from reminders.window import Window, window_error
 from reminders.wording import Audience, Text
 
 PART_KIND = re.compile(r"(messages-\d{1,4})-kind")
+FOLLOW_UP_KIND = re.compile(r"(follow_up_parts-\d{1,4})-kind")
 FIRINGS = 5
 MOST_SENDS = 100_000  # a forecast simulates every one of them
 
@@ -56,6 +65,7 @@ class Draft:
     subject: str = ""
     #: a sentence about a date and time that cannot be used; empty if there is none
     time_problem: str = ""
+    follow_up_days: Sequence[int] = ()
 
     @classmethod
     def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
@@ -75,6 +85,7 @@ class Draft:
             Action.CONNECTION_REQUEST if form.get("connect") else Action.INMAIL if form.get("inmail") else "",
             form.get("subject", ""),
             "" if form.get("schedule") == schedule.CRON else time_problem,
+            as_ids(imports.split_tags(form.get("follow_up_days", ""))[:MOST_STEPS]),
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -149,7 +160,8 @@ class Draft:
         repeats = self.schedule == schedule.CRON and self.cron and not self.problem()
         when = f", {schedule.describe(self.cron)} ({self.timezone})" if repeats else once
         messages = f"{self.parts} message{pluralize(self.parts)} each"
-        return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}."
+        later = f"; {words}" if (words := follow_ups_in_words(self.follow_up_days)) else ""
+        return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}{later}."
 
     def _window_in_words(self) -> str:
         window = self._window
@@ -210,6 +222,14 @@ def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = Non
     """Return the prefixes of the parts that have content and are not deleted."""
     prefixes = [match.group(1) for name in form if (match := PART_KIND.fullmatch(name))]
     return [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE") and _says_something(form, files, prefix)]
+
+
+def posted_steps(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> set[int]:
+    """Return the numbers of the follow-ups that have a part with content."""
+    prefixes = [match.group(1) for name in form if (match := FOLLOW_UP_KIND.fullmatch(name))]
+    kept = [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE")]
+    steps = [as_id(form.get(f"{prefix}-step", "")) for prefix in kept if _says_something(form, files, prefix)]
+    return {step for step in steps if step is not None}
 
 
 def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, prefix: str) -> bool:
@@ -468,8 +488,12 @@ def template_values(text: str) -> dict[str, str]:
 # --- texts, checked and shown before saving, as some recipients will read them ----------------------------
 
 
-PART_TEXT = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts)-(?P<number>\d{1,4}))-text")
-SET_IN_WORDS = {"messages": "part", "reply_parts": "part of Message 2,"}
+PART_TEXT = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts|follow_up_parts)-(?P<number>\d{1,4}))-text")
+SET_IN_WORDS = {
+    "messages": "part",
+    "reply_parts": "part of Message 2,",
+    "follow_up_parts": "part of the follow-ups,",
+}
 
 
 @dataclass(slots=True)

@@ -20,10 +20,10 @@ from accounts import access
 from accounts.actions import Action
 from accounts.channels.base import Channel
 from accounts.channels.registry import channels
-from accounts.inputs import valid_timezone
+from accounts.inputs import as_id, valid_timezone
 from accounts.models import Account
 from fanout.admin.model_admin import BaseInlineFormSet, ModelForm, OwnedForm
-from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, passed_problem, written_parts
+from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, passed_problem, posted_steps, written_parts
 from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
 from reminders.excel import MB, MOST_ROWS, UnusableFile
@@ -32,6 +32,7 @@ from reminders.part_templates import Choice
 from reminders.readiness import (
     action_through,
     connect_problem,
+    follow_ups_problem,
     inmail_problem,
     missing,
     missing_in_words,
@@ -44,6 +45,8 @@ from reminders.targets import able_to_reach, count_kinds, tagged, unreachable_er
 CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
 INMAILING = [key for key, described in channels().items() if Action.INMAIL in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
+#: of a list of days; more are not even counted
+DAYS_READ = 20
 HOURS = {"min": 0, "max": 24, "class": "hour"}
 IN_SEVERAL_FILES = "import it under Recipients in several files, with a tag, and choose the tag here."
 LIST_MB = tables.MOST_BYTES // MB
@@ -111,6 +114,23 @@ class Addresses(forms.Field):
         return list(value or ())
 
 
+class Days(forms.CharField):
+    """Whole numbers with commas between them."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        words = [word.strip() for word in (super().to_python(value) or "").split(",") if word.strip()]
+        days = [as_id(word) for word in words]
+        if None in days or len(words) > DAYS_READ:
+            raise forms.ValidationError("Write whole numbers of days with commas between them, such as 2, 5.")
+        return days
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+
 class ReminderForm(OwnedForm):
     request: Any = None
     further = forms.ModelMultipleChoiceField(
@@ -147,6 +167,13 @@ class ReminderForm(OwnedForm):
         required=False,
         help_text="By the clock of the reminder's timezone.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )
+
+    follow_up_days = Days(
+        label="Follow up after days",
+        required=False,
+        help_text="At most three, such as 2, 5. People who have not replied by then get the parts of that follow-up, "
+        "at the same time of day and from the same account.",
     )
 
     even_if_late = forms.BooleanField(
@@ -309,6 +336,10 @@ class ReminderForm(OwnedForm):
         if accounts := self.senders():
             self._choose_action(accounts[0])
             self._check_reach(accounts)
+        if "follow_up_days" not in self.errors:
+            posted = posted_steps(self.data, self.files)
+            if problem := follow_ups_problem(self.instance.follow_up_days, posted):
+                self.add_error("follow_up_days", problem)
         if self.instance.enabled and not self.errors:
             self._check_lateness()
             self._check_missing()
@@ -456,7 +487,7 @@ class PartForm(ModelForm):
         changed = set(self.changed_data)
         has_template = bool(self.data.get(self.add_prefix("template_key")))
         has_file = self.data.get(self.add_prefix("kind"), TEXT) != TEXT
-        return bool(changed if self.instance.pk else has_file or has_template or changed - {"order", "kind"})
+        return bool(changed if self.instance.pk else has_file or has_template or changed - {"order", "kind", "step"})
 
     def _show_file(self, file: MediaFile | None) -> None:
         """Show which file the part has, though the file input is empty."""

@@ -21,6 +21,7 @@ from accounts.channels import templates
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.channels.templates import Template
+from accounts.inputs import as_id
 from accounts.models import Account
 from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, find_segment, table
 from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
@@ -28,13 +29,13 @@ from fanout.models.trail import note
 from fanout.plans.audience import audience
 from fanout.runs.freezing import written_part
 from reminders import imports, media, readiness, schedule, targets, wording
-from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
+from reminders.models import FollowUpPart, MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
 from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, stored_parts
 from reminders.placeholders import ALWAYS, values_of
 from reminders.readiness import action_through, connect_problem, inmail_problem, senders_problem
 
-REPLY = "reply-"
+REPLY, THEN = "reply-", "then-"
 
 
 class Part(argparse.Action):
@@ -42,8 +43,9 @@ class Part(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
         word = str(option).lstrip("-")
-        name = "reply_parts" if word.startswith(REPLY) else "parts"
-        setattr(namespace, name, [*(getattr(namespace, name, None) or []), (word.removeprefix(REPLY), values)])
+        prefix = next((one for one in (REPLY, THEN) if word.startswith(one)), "")
+        name = {REPLY: "reply_parts", THEN: "then_parts"}.get(prefix, "parts")
+        setattr(namespace, name, [*(getattr(namespace, name, None) or []), (word.removeprefix(prefix), values)])
 
 
 class Command(CrierCommand):
@@ -91,6 +93,15 @@ class Command(CrierCommand):
         )
         add.add_argument("--reply-media", action=Part, metavar="FILE", help="Message 2: a file part")
         add.add_argument("--reply-caption", action=Part, help="Message 2: caption of the preceding file")
+        add.add_argument(
+            "--then-after",
+            action=Part,
+            metavar="DAYS",
+            help="a follow-up so many days later, to those who have not replied; at most three",
+        )
+        add.add_argument("--then-text", action=Part, help="a text part of the preceding --then-after")
+        add.add_argument("--then-media", action=Part, metavar="FILE", help="a file part of the preceding --then-after")
+        add.add_argument("--then-caption", action=Part, help="caption of the preceding --then-media")
         add.add_argument("--to", metavar="FILE", help="file with addresses, in the format of import_recipients")
         add.add_argument(
             "--segment", metavar="SEGMENT", help="number or name: everyone who is in it whenever the reminder fires"
@@ -140,7 +151,8 @@ class Command(CrierCommand):
         if not parts:
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
-        check_captions([*parts, *reply_parts], channels)
+        steps = read_steps(options.get("then_parts") or [], channels)
+        check_captions([*parts, *reply_parts, *(part for _, step in steps for part in step)], channels)
         choice = Choice(accounts)
         choose_templates(parts, choice)
         if not options["to"] and not options["segment"]:
@@ -152,6 +164,7 @@ class Command(CrierCommand):
         segment = find_segment(options["segment"]) if options["segment"] else None
         reminder = read_reminder(options, parts, len(listed.entries) + bool(segment), accounts[0])
         reminder.segment = segment
+        reminder.follow_up_days = [days for days, _ in steps]
         if segment and not access.may_see(reminder.owner, segment):
             raise BadInput(f"--segment: {reminder.owner} may not use {segment}: it belongs to another operator.")
         if problem := targets.unreachable_error(accounts, listed.entries):
@@ -164,6 +177,7 @@ class Command(CrierCommand):
             reminder.set_further_senders(accounts)
             add_parts(reminder, parts, ReminderMessage)
             add_parts(reminder, reply_parts, ReplyPart)
+            add_follow_ups(reminder, steps)
             count = targets.add_listed(reminder, reminder.owner, listed.entries)
             if problem := wording.reminder_problem(reminder, wording.Audience(audience(reminder, timezone.now()))):
                 raise BadInput(problem)
@@ -172,6 +186,7 @@ class Command(CrierCommand):
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         data["reply_parts"] = len(reply_parts)
         data["segment"] = segment.name if segment else None
+        data["follow_up_days"] = reminder.follow_up_days
         data["templates"] = [stored_key(part.get("template")) for part in parts]
         if warning := " ".join(filter(None, [readiness.replies_not_received(reminder), *unreached])):
             data["warning"] = warning
@@ -290,6 +305,29 @@ def read_parts(typed: list[tuple[str, str]], channels: Sequence[Channel], prefix
     return parts
 
 
+Steps = list[tuple[int, list[dict[str, Any]]]]  # the days of each follow-up, and its parts
+
+
+def read_steps(typed: list[tuple[str, str]], channels: Sequence[Channel]) -> Steps:
+    """Return the follow-ups in the order typed: --then-after begins one, and its parts come behind."""
+    steps: list[tuple[int, list[tuple[str, str]]]] = []
+    for word, value in typed:
+        if word == "after":
+            days = as_id(value)
+            if days is None:
+                raise BadInput(f"--then-after takes a number of days, not {value!r}.")
+            steps.append((days, []))
+        elif not steps:
+            raise BadInput(f"--then-{word} needs a --then-after before it.")
+        else:
+            steps[-1][1].append((word, value))
+    read = [(days, read_parts(parts, channels, THEN)) for days, parts in steps]
+    with_parts = {number for number, (_, parts) in enumerate(read, start=1) if parts}
+    if problem := readiness.follow_ups_problem([days for days, _ in read], with_parts):
+        raise BadInput(problem)
+    return read
+
+
 def choose_templates(parts: list[dict[str, Any]], choice: Choice) -> None:
     """Replace each part's typed template by the one that is stored; raises BadInput for what would be refused."""
     for number, part in enumerate(parts, 1):
@@ -403,6 +441,17 @@ def add_parts(reminder: Reminder, parts: list[dict[str, Any]], model: type[Remin
             message.template = part.get("template")
         message.full_clean()
         message.save()
+
+
+def add_follow_ups(reminder: Reminder, steps: Steps) -> None:
+    rows = [(number, part) for number, (_, parts) in enumerate(steps, start=1) for part in parts]
+    for position, (number, part) in enumerate(rows):
+        file = add_media(reminder, part["path"]) if "path" in part else None
+        row = FollowUpPart(
+            reminder=reminder, step=number, position=position, kind=part["kind"], text=part["text"], media=file
+        )
+        row.full_clean()
+        row.save()
 
 
 def add_media(reminder: Reminder, path: Path) -> MediaFile:

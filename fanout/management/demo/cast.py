@@ -21,7 +21,7 @@ from accounts.actions import Action
 from accounts.models import Account, DailyLimit
 from config.logins import DEMO_LOGINS
 from fanout.lanes import accounts
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Segment
+from reminders.models import FollowUpPart, MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Segment
 
 ZONE = "Asia/Kuala_Lumpur"
 GROUPS = 1000
@@ -226,6 +226,7 @@ class Spec:
     fields: dict[str, Any] = field(default_factory=dict)
     people: bool = False  # in place of groups
     segment: str = ""  # in place of fixed targets
+    follow_ups: tuple[str, ...] = ()
 
 
 REMINDERS = (
@@ -275,8 +276,9 @@ REMINDERS = (
         "Events line",
         (("text", "Can you help at the market on Saturday? Please answer yes or no."),),
         PEOPLE,
-        {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24},
+        {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24, "follow_up_days": [2, 5]},
         people=True,
+        follow_ups=("We still need hands on Saturday. Can you help?", "Last call: shall we count on you?"),
     ),
     Spec(
         GROUPS_LIVE,
@@ -311,6 +313,8 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
     for position, (kind, text) in enumerate(spec.parts):
         media = _picture(reminder, position) if kind == "image" else None
         ReminderMessage.objects.create(reminder=reminder, position=position, kind=kind, text=text, media=media)
+    for number, text in enumerate(spec.follow_ups, start=1):
+        FollowUpPart.objects.create(reminder=reminder, step=number, position=number - 1, text=text)
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=recipient, position=position)
         for position, recipient in enumerate((cast.people if spec.people else cast.recipients)[: spec.targets])
