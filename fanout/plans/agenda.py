@@ -147,7 +147,7 @@ def _day(at: datetime, zone: str) -> date:
 
 
 def _seen(user: Any, model: type[Reminder] | type[Run], ids: Sequence[int]) -> set[int]:
-    rows: QuerySet[Any] = access.visible(user, model._default_manager.filter(pk__in=set(ids)))  # type: ignore[arg-type]
+    rows: QuerySet[Any] = access.visible(user, model._default_manager.filter(pk__in=set(ids)))
     return set(rows.values_list("pk", flat=True))
 
 
