@@ -27,6 +27,8 @@ from reminders.targets import count_kinds, reachable_kinds
 #: a message of these states reached the person, or may have
 WENT_OUT = (RunTarget.Status.SENT, RunTarget.Status.SENDING, RunTarget.Status.UNCONFIRMED)
 EXAMPLES = 3
+#: a person gets no follow-up within this time after the message that it follows
+SHORTLY = timedelta(hours=12)
 
 
 def audience(reminder: Reminder, now: datetime) -> QuerySet[Recipient]:
@@ -43,12 +45,15 @@ def recipients_of(run: Run) -> QuerySet[Recipient]:
     follow-up, those of the run that it follows who have not replied."""
     if run.follows_id is None:
         return audience(run.reminder, run.scheduled_for)
-    return Recipient.objects.filter(pk__in=unanswered(run.follows_id).order_by().values("recipient"))
+    silent = unanswered(run.follows_id, run.scheduled_for)
+    return Recipient.objects.filter(pk__in=silent.order_by().values("recipient"))
 
 
-def unanswered(run_id: int) -> QuerySet[RunTarget]:
-    """Return the targets of a run that were sent to people who have not written since."""
+def unanswered(run_id: int, follow_up_at: datetime) -> QuerySet[RunTarget]:
+    """Return the targets of a run that were sent to people who have not written since. Those who got it shortly before
+    the follow-up, because the run took days, are left to the next one."""
     sent = RunTarget.objects.filter(run=run_id, status=RunTarget.Status.SENT)
+    sent = sent.filter(claimed_at__lte=follow_up_at - SHORTLY)
     return sent.filter(Q(recipient__replied_at=None) | Q(recipient__replied_at__lt=F("claimed_at")))
 
 

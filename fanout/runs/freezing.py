@@ -247,7 +247,7 @@ def _targets(run: Run) -> tuple[str, list[Any]]:
     have not replied to the run that it follows, with the parameters."""
     reminder = run.reminder
     if run.follows_id is not None:
-        rows = unanswered(run.follows_id).order_by().values_list("recipient_id", "position", "pk")
+        rows = unanswered(run.follows_id, run.scheduled_for).order_by().values_list("recipient_id", "position", "pk")
         sql, values = rows.query.sql_with_params()
         return sql, list(values)
     if reminder.segment_id is None:

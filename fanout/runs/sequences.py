@@ -52,15 +52,15 @@ def fire_step(pk: int, now: datetime) -> Run | None:
             return None
         moments = step_moments(parent.steps, parent.scheduled_for, parent.timezone)
         number = 1 + sum(at < parent.next_step_at for at in moments)
-        stopped = reason_to_stop(parent)
+        stopped, at = reason_to_stop(parent), parent.next_step_at
         later = [at for at in moments if at > parent.next_step_at]
         parent.next_step_at = later[0] if later and not stopped else None
         parent.save(update_fields=["next_step_at"])
-        if stopped or not unanswered(parent.pk).exists():
+        if stopped or not unanswered(parent.pk, at).exists():
             detail = f"follow-up {number}: {stopped or EVERYONE_REPLIED}"
             Event.objects.create(run=parent, at=now, verb="no follow-up", detail=detail)
             return None
-        return _make(parent, number, moments[number - 1], now)
+        return _make(parent, number, at, now)
 
 
 def reason_to_stop(parent: Run) -> str:

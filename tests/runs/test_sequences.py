@@ -133,6 +133,16 @@ def test_the_same_account_writes_again(stage: Stage) -> None:
     assert len({account for _, account in senders}) == 2
 
 
+def test_who_got_the_message_shortly_before_is_left_to_the_next_one(stage: Stage) -> None:
+    parent = stage.fire(with_follow_ups(stage, 1, 2, people=2))
+    stage.play()
+    parent.targets.filter(address=phone(1)).update(claimed_at=stage.now + 20 * HOUR)  # it was resumed in between
+    days_later(stage, 1)
+    assert got(stage) == {phone(0): 2, phone(1): 1}
+    days_later(stage, 1)
+    assert got(stage) == {phone(0): 3, phone(1): 2}
+
+
 def test_later_edits_change_nothing_in_a_firing(stage: Stage) -> None:
     reminder = with_follow_ups(stage, 1)
     stage.fire(reminder)
