@@ -350,3 +350,17 @@ def reenter_credentials(names: list[str]) -> str:
         f"{' and '.join(names)} changed: the stored credentials are for the old destination, so enter them again "
         "together with the change."
     )
+
+
+class CalendarFeed(models.Model):
+    """The secret address under which a calendar program reads a person's calendar. Only a hash of the secret is kept;
+    deleting the row revokes the address."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="calendar_feed"
+    )
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"calendar address of {self.user}"

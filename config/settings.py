@@ -238,6 +238,8 @@ BOT_DAILY_LIMITS = {
     "inmail": env.integer("BOT_DAILY_LIMIT_INMAIL", 20),
 }
 BOT_FOLLOW_UP_MAX_ATTEMPTS = env.integer("BOT_FOLLOW_UP_MAX_ATTEMPTS", 3, 1, 1_000)
+# A person who wrote within so many hours is in a conversation and gets no automatic follow-up.
+BOT_ACTIVE_CHAT_HOURS = env.integer("BOT_ACTIVE_CHAT_HOURS", 24, 0, 10_000)
 BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0, 10_000)
 # Days for which an address with repeated soft bounces is suppressed.
 SOFT_BOUNCE_SUPPRESS_DAYS = env.integer("SOFT_BOUNCE_SUPPRESS_DAYS", 30, 1, 3_650)

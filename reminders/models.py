@@ -1,4 +1,4 @@
-"""Recipients, suppressions, media files, and reminders with their parts, senders and targets."""
+"""Recipients, segments, suppressions, media files, and reminders with their parts, senders and targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import F, Q, Value
+from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Length, Upper
 from django.db.models.lookups import LessThanOrEqual
 from django.utils import timezone
@@ -23,7 +23,7 @@ from accounts.addresses import CHOICES, KINDS, AddressError, normalise
 from accounts.channels.registry import channel
 from accounts.inputs import valid_timezone
 from accounts.models import Account, Owned
-from reminders import schedule, window
+from reminders import schedule, segments, window
 from reminders.opt_outs import essence
 
 
@@ -102,6 +102,87 @@ class Recipient(Owned):
         if fields is None or "address" in fields:
             self.address = normalise(self.kind, self.address)
         super().save(*args, **kwargs)
+
+
+class Segment(Owned):
+    """Recipients by conditions, evaluated whenever a reminder to them fires. All of its conditions must hold."""
+
+    name = models.CharField(max_length=100)
+    tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    every_tag = models.BooleanField("all of these tags", default=False, help_text="Off: one of them is enough.")
+    without_tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    # [["city", "=", "Penang"], …]: see reminders.segments.FieldCondition.
+    fields = models.JSONField(default=list, blank=True)
+    # They got it and have not written since. Protected: without it the segment would become larger.
+    not_replied_to = models.ForeignKey(
+        "Reminder", on_delete=models.PROTECT, null=True, blank=True, related_name="+", verbose_name="did not reply to"
+    )
+    not_contacted_days = models.PositiveSmallIntegerField("not contacted for", null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "name"],
+                name="segment_once_per_owner",
+                violation_error_message="You have a segment of this name already.",
+            ),
+            models.CheckConstraint(
+                condition=~Q(tags=[])
+                | ~Q(without_tags=[])
+                | ~Q(fields=[])
+                | Q(not_replied_to__isnull=False)
+                | Q(not_contacted_days__isnull=False),
+                name="segment_has_a_condition",
+                violation_error_message=segments.NO_CONDITION,
+            ),
+            models.CheckConstraint(
+                condition=Q(not_contacted_days__isnull=True)
+                | Q(not_contacted_days__gte=1, not_contacted_days__lte=segments.MOST_DAYS),
+                name="segment_days_bounded",
+                violation_error_message=f"Give a number of days from 1 to {segments.MOST_DAYS:,}.",
+            ),
+            models.CheckConstraint(
+                condition=LessThanOrEqual(
+                    Func("fields", function="jsonb_array_length", output_field=models.IntegerField()),
+                    segments.MOST_CONDITIONS,
+                ),
+                name="segment_fields_bounded",
+                violation_error_message=f"Name at most {segments.MOST_CONDITIONS} conditions about fields.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        errors = {
+            name: problem
+            for name in ("tags", "without_tags")
+            if (problem := segments.tags_problem(getattr(self, name) or []))
+        }
+        try:
+            segments.stored_conditions(self.fields)
+        except ValueError as problem:
+            errors["fields"] = str(problem)
+        if self.not_contacted_days is not None and not 1 <= self.not_contacted_days <= segments.MOST_DAYS:
+            errors["not_contacted_days"] = f"Give a number of days from 1 to {segments.MOST_DAYS:,}."
+        if errors:
+            raise ValidationError(errors)
+
+    @property
+    def words(self) -> str:
+        """Return its conditions in words."""
+        return segments.in_words(
+            self.tags,
+            self.every_tag,
+            self.without_tags,
+            segments.stored_conditions(self.fields),
+            self.not_replied_to.title if self.not_replied_to else "",
+            self.not_contacted_days,
+        )
 
 
 class Membership(models.Model):
@@ -251,6 +332,19 @@ class MediaFile(Owned):
         self.mime = self.mime or mimetypes.guess_type(self.filename)[0] or "application/octet-stream"
 
 
+#: follow-ups of one firing, and the days after it
+MOST_STEPS, MOST_STEP_DAYS = 3, 90
+
+
+def follow_up_days_problem(days: list[int]) -> str:
+    """Return what is wrong with the days of the follow-ups, in a sentence, or nothing."""
+    if len(days) > MOST_STEPS:
+        return f"A reminder has at most {MOST_STEPS} follow-ups."
+    if any(not 1 <= day <= MOST_STEP_DAYS for day in days):
+        return f"A follow-up comes 1 to {MOST_STEP_DAYS} days after the firing."
+    return "" if sorted(set(days)) == days else "Write the days in ascending order, each once, such as 2, 5."
+
+
 class Reminder(Owned):
     class Schedule(models.TextChoices):
         ONCE = "once"
@@ -296,6 +390,24 @@ class Reminder(Owned):
     # Why it could not be fired, in a sentence. Of one that is off: why Crier has set it aside.
     firing_problem = models.CharField(max_length=300, blank=True, default="", db_default="", editable=False)
     recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")
+    # Days after a firing on which people who have not replied get a follow-up, at most three: [2, 5]. Its parts are
+    # FollowUpPart rows; a run freezes both. See fanout.runs.sequences.
+    follow_up_days = ArrayField(
+        models.PositiveSmallIntegerField(),
+        default=list,
+        db_default=Value([], ArrayField(models.IntegerField())),
+        blank=True,
+        verbose_name="follow up after days",
+    )
+    # Besides the fixed targets: everyone who is in it when the reminder fires. See fanout.plans.audience.
+    segment = models.ForeignKey(
+        Segment,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="reminders",
+        help_text="Who is in it is decided anew at each firing.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -316,6 +428,11 @@ class Reminder(Owned):
                 violation_error_message="The delivery window must satisfy 0 ≤ start < end ≤ 24.",
             ),
             models.CheckConstraint(condition=Q(archived=False) | Q(enabled=False), name="reminder_archived_is_off"),
+            models.CheckConstraint(
+                condition=Q(follow_up_days__len__lte=MOST_STEPS),
+                name="reminder_few_follow_ups",
+                violation_error_message=f"A reminder has at most {MOST_STEPS} follow-ups.",
+            ),
             models.CheckConstraint(
                 condition=Q(schedule="once", cron="") | (Q(schedule="cron", fire_at__isnull=True) & ~Q(cron="")),
                 name="reminder_schedule_whole",
@@ -349,6 +466,8 @@ class Reminder(Owned):
             errors["fire_at"] = schedule.TOO_FAR
         elif self.cron:
             errors["cron"] = "A reminder that fires once has no cron expression; leave it empty."
+        if problem := follow_up_days_problem(self.follow_up_days or []):
+            errors["follow_up_days"] = problem
         if self.archived and self.enabled:
             errors["enabled"] = "This reminder is archived: restore it first, then switch it on."
         if errors:
@@ -524,6 +643,27 @@ class ReplyPart(MessagePart):
             ),
             _part_has_content("reply_part_has_content"),
             _part_is_bounded("reply_part_is_bounded"),
+        ]
+
+
+class FollowUpPart(MessagePart):
+    """A part of one of the follow-ups: what a person gets who has not replied some days after a firing."""
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="follow_up_parts")
+    # The first, second or third follow-up.
+    step = models.PositiveSmallIntegerField(default=1)
+
+    class Meta(MessagePart.Meta):
+        ordering = ["step", "position"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reminder", "position"],
+                name="follow_up_part_position_once",
+                deferrable=models.Deferrable.DEFERRED,
+            ),
+            models.CheckConstraint(condition=Q(step__gte=1, step__lte=MOST_STEPS), name="follow_up_part_step_known"),
+            _part_has_content("follow_up_part_has_content"),
+            _part_is_bounded("follow_up_part_is_bounded"),
         ]
 
 

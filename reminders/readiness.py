@@ -17,10 +17,10 @@ from accounts.actions import Action
 from accounts.addresses import KINDS, MAILBOX
 from accounts.channels.registry import channel
 from accounts.models import Account
-from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.models import FollowUpPart, Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 from reminders.targets import BATCH, able_to_reach
 
-P = TypeVar("P", ReminderMessage, ReplyPart)
+P = TypeVar("P", ReminderMessage, ReplyPart, FollowUpPart)
 
 #: what a reminder may lack
 NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
@@ -95,9 +95,10 @@ def rights_problem(reminder: Reminder, user: Any, ask_recipients: bool = True) -
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
     `ask_recipients`: False where all recipients are known to be the person's own.
     """
-    parts = [*reminder.messages.all(), *reminder.reply_parts.all()]
+    parts = [*reminder.messages.all(), *reminder.reply_parts.all(), *reminder.follow_up_parts.all()]
     files = [part.media for part in parts if part.media is not None]
-    problem = access.may_use(user, [*reminder.senders, *files])
+    segment = [reminder.segment] if reminder.segment else []
+    problem = access.may_use(user, [*reminder.senders, *files, *segment])
     return problem or (_recipients_problem(reminder, user) if ask_recipients else "")
 
 
@@ -117,7 +118,8 @@ def _recipients_problem(reminder: Reminder, user: Any) -> str:
 
 def replies_not_received(reminder: Reminder) -> str:
     """Return a warning if the reminder relies on replies that its accounts do not receive, or nothing."""
-    needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": reminder.follow_up}
+    follows = reminder.follow_up or bool(reminder.follow_up_days)
+    needs = {"Message 2 needs": reminder.reply_parts.exists(), "A follow-up needs": follows}
     counts_on = [what for what, so in needs.items() if so]
     without = [account.label for account in reminder.senders if not receives_replies(account)]
     if not counts_on or not without:
@@ -138,6 +140,27 @@ def mailbox_is_read() -> bool:
     return bool(settings.BOUNCE_IMAP_PASSWORD or settings.BOUNCE_TOKEN)
 
 
+# --- follow-ups -----------------------------------------------------------------------------------------------
+
+
+def follow_ups_problem(days: Sequence[int], steps: Collection[int]) -> str:
+    """Return why these days and the follow-ups that have parts do not fit together, or nothing."""
+    if lacking := [number for number in range(1, len(days) + 1) if number not in steps]:
+        return f"Follow-up {lacking[0]} has no message: add a part to it, or remove its day."
+    if over := [number for number in sorted(steps) if number > len(days)]:
+        return f"There is a part of follow-up {over[0]}, but no day for it: add the day, or remove the part."
+    return ""
+
+
+def follow_ups_in_words(days: Sequence[int]) -> str:
+    """Return "follow-ups after 2 and 5 days to those who have not replied", or nothing."""
+    if not days:
+        return ""
+    word = "follow-up" if len(days) == 1 else "follow-ups"
+    last = "day" if list(days) == [1] else "days"
+    return f"{word} after {get_text_list([str(day) for day in days], 'and')} {last} to those who have not replied"
+
+
 # --- copies ---------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +175,7 @@ def duplicate(reminder: Reminder, owner: Any) -> Reminder:
     copy.save(force_insert=True)
     ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())
     ReplyPart.objects.bulk_create(_copied(part, copy) for part in reminder.reply_parts.all())
+    FollowUpPart.objects.bulk_create(_copied(part, copy) for part in reminder.follow_up_parts.all())
     copy.set_further_senders(reminder.senders)
     ReminderTarget.objects.bulk_create(
         (

@@ -48,10 +48,6 @@ class Audience:
     stored: QuerySet[Recipient]
     new: Sequence[Person] = ()
 
-    @classmethod
-    def of(cls, reminder: Reminder) -> Audience:
-        return cls(Recipient.objects.filter(pk__in=reminder.targets.values("recipient")))
-
     def counts(self, names: Sequence[str]) -> tuple[int, Counter[str]]:
         """Return the number of recipients, and how many of them have a value for each name."""
         own = {f"own_{n}": KeyTextTransform(name, "fields") for n, name in enumerate(names)}
@@ -152,14 +148,15 @@ def _lacking(where: str, one: Placeholder, total: int, have: Counter[str]) -> st
     return f"In {where}: {who} no value for {{{one.name}}}. Give a default, such as {{{one.name}|…}}."
 
 
-def reminder_problem(reminder: Reminder) -> str:
+def reminder_problem(reminder: Reminder, audience: Audience) -> str:
     own = Audience(Recipient.objects.filter(owner=reminder.owner_id))
-    return problem(texts_of(reminder), lambda: Audience.of(reminder), own)
+    return problem(texts_of(reminder), lambda: audience, own)
 
 
 def texts_of(reminder: Reminder) -> list[Text]:
     rows: list[tuple[str, MessagePart]] = [("part", part) for part in reminder.messages.all()]
     rows += [("part of Message 2,", part) for part in reminder.reply_parts.all()]
+    rows += [("part of the follow-ups,", part) for part in reminder.follow_up_parts.all()]
     texts = [("the subject", reminder.subject)]
     for word, part in rows:
         texts += [(f"{word} {part.position + 1}", part.text), (f"the HTML of {word} {part.position + 1}", part.html)]

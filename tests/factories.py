@@ -23,7 +23,7 @@ from fanout.models import (
     Run,
     RunTarget,
 )
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Suppression
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Segment, Suppression
 from reminders.window import Window
 
 TEXT = {"kind": "text", "text": "Hello"}
@@ -260,3 +260,12 @@ class InboundEventFactory(DjangoModelFactory[InboundEvent]):
     kind = "delivered"
     happened_at = factory.LazyFunction(timezone.now)
     came_at = factory.SelfAttribute("happened_at")
+
+
+class SegmentFactory(DjangoModelFactory[Segment]):
+    class Meta:
+        model = Segment
+
+    owner = factory.SubFactory(UserFactory)
+    name = factory.Sequence(lambda n: f"segment {n}")
+    tags = ["north"]

@@ -14,6 +14,7 @@ from fanout.admin import (
     reminder_targets,
     run_admin,
     run_targets,
+    segment_admin,
     suppression_admin,
     users,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "reminder_targets",
     "run_admin",
     "run_targets",
+    "segment_admin",
     "suppression_admin",
     "users",
 ]

@@ -195,7 +195,7 @@ def _firings_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> Itera
                     account=account,
                     at=mine.at,
                     timezone=mine.reminder.timezone,
-                    title=str(mine.reminder),
+                    title=mine.title,
                     url=reverse("admin:reminders_reminder_change", args=[mine.reminder.pk]),
                     verdict=mine.verdict(zone, now),
                     good=bool(mine.fits and mine.targets),

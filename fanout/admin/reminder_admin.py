@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Count, Max, QuerySet, prefetch_related_objects
@@ -52,11 +53,12 @@ from fanout.admin.reminder_templates import outlook, persons
 from fanout.admin.run_status import read_going
 from fanout.admin.widgets import capped_number, look
 from fanout.models import Run
+from fanout.plans.audience import audience, kinds_by_reminder
 from fanout.runs import controls, corrections, firing, self_test
 from fanout.runs.freezing import frozen_part
 from fanout.templatetags.crier import relative, when
 from reminders import imports, readiness, schedule, targets
-from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.models import FollowUpPart, Reminder, ReminderMessage, ReplyPart, Segment
 from reminders.moments import moment
 from reminders.part_templates import Choice
 from reminders.readiness import missing, missing_in_words
@@ -94,25 +96,23 @@ def _closed(reminder: Reminder, now: datetime) -> str:
 def about_firing(reminders: Sequence[Reminder], now: datetime) -> Question:
     fired = [reminder for reminder in reminders if not _closed(reminder, now)]
     closed = [reminder for reminder in reminders if _closed(reminder, now)]
-    targets, news = _target_counts(fired), _recent_runs(fired, now)
+    counts = {pk: kinds.total() for pk, kinds in kinds_by_reminder(fired, now).items()}
+    news = _recent_runs(fired, now)
     sentences = [
-        f"{counted(sum(targets.values()), 'target')} in all.",
+        f"{counted(sum(counts.values()), 'target')} in all.",
         f"Sent in the last 24 hours, or going out now: {counted(len(news), 'reminder')}." if news else "",
         f"{counted(len(closed), 'reminder')} will not be fired: outside the delivery window." if closed else "",
     ]
-    rows = [(one.title, _row_text(one, targets.get(one.pk, 0), news.get(one.pk, ""))) for one in fired]
+    rows = [(one.title, _row_text(one, counts[one.pk], news.get(one.pk, ""))) for one in fired]
     rows += [(one.title, _closed(one, now)) for one in closed]
     title = f"Fire {counted(len(fired), 'reminder')} now?"
-    return Question(title, [text for text in sentences if text], title.rstrip("?") if targets else "", rows)
+    return Question(
+        title, [text for text in sentences if text], title.rstrip("?") if any(counts.values()) else "", rows
+    )
 
 
 def _row_text(reminder: Reminder, targets: int, news: str) -> str:
     return f"{counted(targets, 'target')} via {reminder.account}" + (f"; {news}" if news else "")
-
-
-def _target_counts(reminders: Sequence[Reminder]) -> dict[int, int]:
-    rows = ReminderTarget.objects.filter(reminder__in=reminders).order_by()
-    return dict(rows.values_list("reminder_id").annotate(n=Count("pk")))
 
 
 def _recent_runs(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]:
@@ -127,6 +127,7 @@ def _recent_runs(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]
 
 TARGETS_CAP = 2_000
 TO_WHOM = "To whom"
+CHOOSE_BELOW = "choose recipients below"
 RESTORE = '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">Restore</button>'
 
 
@@ -168,6 +169,23 @@ class ReplyPartInline(PartInline):
         return 0
 
 
+class FollowUpInline(PartInline):
+    model = FollowUpPart  # type: ignore[assignment]
+    classes = ("collapse",)
+    fields = (("step", "kind", "order"), *PartInline.fields[1:])  # type: ignore[assignment]
+    verbose_name = "part of a follow-up"
+    verbose_name_plural = "Follow-ups: sent some days later to people who have not replied"
+
+    def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
+        return 0
+
+    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "step":
+            choices = [(n, f"{word} follow-up") for n, word in enumerate(("first", "second", "third"), start=1)]
+            return forms.TypedChoiceField(choices=choices, coerce=int, label="Of the", initial=1)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+
 class StateFilter(admin.SimpleListFilter):
     title = "state"
     parameter_name = "state"
@@ -182,7 +200,7 @@ class StateFilter(admin.SimpleListFilter):
 @admin.register(Reminder)
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
-    inlines = (PartInline, ReplyPartInline)
+    inlines = (PartInline, ReplyPartInline, FollowUpInline)
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
     list_filter = (StateFilter, "schedule", ArchivedFilter)
@@ -196,7 +214,7 @@ class ReminderAdmin(ButtonsAdmin):
     change_list_template = "admin/reminders/reminder/change_list.html"
     fieldsets = (
         ("Message", {"fields": ("title", "account", "further", "subject", "connect", "inmail")}),
-        (TO_WHOM, {"fields": ("tag", "paste", "list_file", "chosen", "clear")}),
+        (TO_WHOM, {"fields": ("segment", "tag", "paste", "list_file", "chosen", "clear")}),
         (
             "When",
             {
@@ -211,7 +229,10 @@ class ReminderAdmin(ButtonsAdmin):
                 )
             },
         ),
-        ("Follow-up and sharing", {"classes": ("collapse",), "fields": ("follow_up", "urgency", "owner", "team")}),
+        (
+            "Follow-up and sharing",
+            {"classes": ("collapse",), "fields": ("follow_up_days", "follow_up", "urgency", "owner", "team")},
+        ),
     )
 
     class Media:
@@ -232,14 +253,15 @@ class ReminderAdmin(ButtonsAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         rows: QuerySet[Reminder] = super().get_queryset(request)
-        return rows.select_related("account").prefetch_related("further_senders")
+        return rows.select_related("account", "owner", "segment").prefetch_related("further_senders")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
-        counts = capped_counts({row.pk: ReminderTarget.objects.filter(reminder=row) for row in rows}, TARGETS_CAP)
+        now = timezone.now()
+        counts = capped_counts({row.pk: audience(row, now) for row in rows}, TARGETS_CAP)
         last, written = firing.last_runs([row.pk for row in rows]), self._written(rows)
-        read_going(list(last.values()), request.user, timezone.now())
+        read_going(list(last.values()), request.user, now)
         for row in rows:
             row.target_n, row.targets_shown = counts[row.pk], capped_number(counts[row.pk], TARGETS_CAP)
             row.last, row.part_n = last.get(row.pk), written[row.pk]
@@ -253,7 +275,8 @@ class ReminderAdmin(ButtonsAdmin):
     @admin.display(description="reminder")
     def name(self, reminder: Any) -> SafeString:
         url = reverse("admin:reminders_reminder_change", args=[reminder.pk])
-        word = "draft" if missing(reminder.part_n, reminder.target_n, reminder.timed) else "off"
+        people = reminder.target_n or bool(reminder.segment_id)
+        word = "draft" if missing(reminder.part_n, people, reminder.timed) else "off"
         word = "archived" if reminder.archived else word
         off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', word)
         if reminder.firing_problem and not reminder.archived:
@@ -275,8 +298,8 @@ class ReminderAdmin(ButtonsAdmin):
 
     @admin.display(description="targets")
     def target_count(self, reminder: Any) -> SafeString:
-        url = reverse("admin:reminders_remindertarget_changelist")
-        return format_html('<a href="{}?{}={}">{}</a>', url, REMINDER_FILTER, reminder.pk, reminder.targets_shown)
+        url = segment_url(reminder.segment) if reminder.segment else targets_url(reminder)
+        return format_html('<a href="{}">{}</a>', url, reminder.targets_shown)
 
     @admin.display(description="last run")
     def last_run(self, reminder: Any) -> SafeString | str:
@@ -323,7 +346,9 @@ class ReminderAdmin(ButtonsAdmin):
     def goes_to(self, reminder: Reminder) -> SafeString | str:
         kinds = kinds_of(reminder)
         if not kinds:
-            return "No one yet: choose recipients below."
+            return f"No one yet: {f'the segment {reminder.segment} is empty' if reminder.segment else CHOOSE_BELOW}."
+        if reminder.segment:
+            return self._goes_to_segment(reminder, kinds)
         named = list(reminder.targets.select_related("recipient").order_by("position")[:NAMED])
         names = [str(target.recipient) for target in named]
         if more := kinds.total() - len(names):
@@ -331,6 +356,14 @@ class ReminderAdmin(ButtonsAdmin):
         counts = get_text_list([counted_as(n, [kind]) for kind, n in kinds.most_common()], "and")
         text = '<b>{}</b>: {}. <a href="{}">See them all</a>'
         return format_html(text, counts, get_text_list(names, "and"), targets_url(reminder))
+
+    def _goes_to_segment(self, reminder: Reminder, kinds: Counter[str]) -> SafeString:
+        assert reminder.segment is not None
+        fixed = reminder.targets.count()
+        counts = get_text_list([counted_as(n, [kind]) for kind, n in kinds.most_common()], "and")
+        also = format_html(' and <a href="{}">{} chosen by name</a>', targets_url(reminder), f"{fixed:,}")
+        text = '<b>{}</b> now: everyone in <a href="{}">{}</a>{}. Who is in it is decided anew at each firing.'
+        return format_html(text, counts, segment_url(reminder.segment), reminder.segment, also if fixed else "")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Reminder | None:
         """Read the reminder once per page view, with its parts and files. A posted form reads its own."""
@@ -377,14 +410,14 @@ class ReminderAdmin(ButtonsAdmin):
         count, now = kinds_of(reminder).total(), timezone.now()
         parts = [frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
-        lacks = missing(len(parts), count, reminder.timed)
+        lacks = missing(len(parts), count or bool(reminder.segment_id), reminder.timed)
         return {
             "reminder": reminder,
             "may_act": self.has_change_permission(request, reminder),
             "parts": parts,
             "target_total": f"{count:,}",
             "target_n": count,
-            "targets_url": targets_url(reminder),
+            "targets_url": segment_url(reminder.segment) if reminder.segment else targets_url(reminder),
             "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.all()],
             "runs": runs,
             "lacks": missing_in_words(lacks),
@@ -437,7 +470,8 @@ class ReminderAdmin(ButtonsAdmin):
     def _stay(self, request: HttpRequest, reminder: Reminder) -> HttpResponse | None:
         """Return to the reminder's page after keeping a draft or switching it on."""
         if KEEP_AS_DRAFT in request.POST:
-            lacks = missing(reminder.messages.count(), reminder.targets.count(), reminder.timed)
+            people = bool(reminder.segment_id) or reminder.targets.exists()
+            lacks = missing(reminder.messages.count(), people, reminder.timed)
             state = "is kept as a draft" if lacks else "is off"
             messages.success(request, f"“{reminder}” {state}: it does not fire by itself.")
         elif SWITCH_ON in request.POST:
@@ -482,6 +516,7 @@ class ReminderAdmin(ButtonsAdmin):
         heads = chosen.heads(now)
         people: dict[str, Any] = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         people["partial"] = chosen.partial
+        people["segment"] = chosen.segment_now()
         people["fields"] = chosen.audience.fields(FIELDS_FROM)
         words = DraftTexts.posted(request, lambda: chosen.audience).preview()
         draft = Draft.posted(request, chosen, heads.kinds, now)
@@ -519,7 +554,7 @@ class ReminderAdmin(ButtonsAdmin):
         return reverse("admin:reminders_reminder_change", args=[reminder.pk])
 
     def _about_firing(self, reminder: Reminder) -> Question:
-        last, count = firing.last_runs([reminder.pk]).get(reminder.pk), reminder.targets.count()
+        last, count = firing.last_runs([reminder.pk]).get(reminder.pk), kinds_of(reminder).total()
         asked = firing.question(reminder, count_in_words(count), last, timezone.now())
         label = fire_label(reminder, timezone.now())
         return Question(label, [asked], label)
@@ -568,9 +603,13 @@ def _own_address(request: HttpRequest, reminder: Reminder) -> str:
 def kinds_of(reminder: Any) -> Counter[str]:
     """Count the reminder's recipients by kind of address, once per object: head and form show them."""
     if not hasattr(reminder, "kinds_n"):
-        reminder.kinds_n = targets.count_kinds(Recipient.objects.filter(reminders=reminder))
+        reminder.kinds_n = targets.count_kinds(audience(reminder, timezone.now()))
     kinds: Counter[str] = reminder.kinds_n
     return kinds
+
+
+def segment_url(segment: Segment) -> str:
+    return reverse("admin:reminders_segment_change", args=[segment.pk])
 
 
 def targets_url(reminder: Reminder) -> str:

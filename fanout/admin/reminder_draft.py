@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet, TextField
 from django.http import HttpRequest, QueryDict
 from django.template.defaultfilters import pluralize
+from django.utils import timezone
 from django.utils.text import get_text_list
 
 from accounts import access
@@ -23,18 +24,28 @@ from accounts.models import Account
 from fanout.admin.run_status import my_zone
 from fanout.lanes.chats import known_addresses, new_among, wrote_since
 from fanout.models import KnownChat
+from fanout.plans.audience import examples, reached, segment_members
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at
 from reminders import imports, schedule, suppressions, wording
 from reminders.excel import MOST_ROWS
-from reminders.models import Recipient, Reminder, ReminderTarget, Suppression, length_problems
+from reminders.models import (
+    MOST_STEPS,
+    Recipient,
+    Reminder,
+    ReminderTarget,
+    Segment,
+    Suppression,
+    length_problems,
+)
 from reminders.moments import moment, wall_clock
-from reminders.readiness import missing, missing_in_words, subject_problem
+from reminders.readiness import follow_ups_in_words, missing, missing_in_words, subject_problem
 from reminders.targets import able_to_reach, among, what_they_reach, with_any_tag
 from reminders.window import Window, window_error
 from reminders.wording import Audience, Text
 
 PART_KIND = re.compile(r"(messages-\d{1,4})-kind")
+FOLLOW_UP_KIND = re.compile(r"(follow_up_parts-\d{1,4})-kind")
 FIRINGS = 5
 MOST_SENDS = 100_000  # a forecast simulates every one of them
 
@@ -54,6 +65,7 @@ class Draft:
     subject: str = ""
     #: a sentence about a date and time that cannot be used; empty if there is none
     time_problem: str = ""
+    follow_up_days: Sequence[int] = ()
 
     @classmethod
     def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
@@ -73,6 +85,7 @@ class Draft:
             Action.CONNECTION_REQUEST if form.get("connect") else Action.INMAIL if form.get("inmail") else "",
             form.get("subject", ""),
             "" if form.get("schedule") == schedule.CRON else time_problem,
+            as_ids(imports.split_tags(form.get("follow_up_days", ""))[:MOST_STEPS]),
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -147,7 +160,8 @@ class Draft:
         repeats = self.schedule == schedule.CRON and self.cron and not self.problem()
         when = f", {schedule.describe(self.cron)} ({self.timezone})" if repeats else once
         messages = f"{self.parts} message{pluralize(self.parts)} each"
-        return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}."
+        later = f"; {words}" if (words := follow_ups_in_words(self.follow_up_days)) else ""
+        return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}{later}."
 
     def _window_in_words(self) -> str:
         window = self._window
@@ -208,6 +222,14 @@ def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = Non
     """Return the prefixes of the parts that have content and are not deleted."""
     prefixes = [match.group(1) for name in form if (match := PART_KIND.fullmatch(name))]
     return [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE") and _says_something(form, files, prefix)]
+
+
+def posted_steps(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> set[int]:
+    """Return the numbers of the follow-ups that have a part with content."""
+    prefixes = [match.group(1) for name in form if (match := FOLLOW_UP_KIND.fullmatch(name))]
+    kept = [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE")]
+    steps = [as_id(form.get(f"{prefix}-step", "")) for prefix in kept if _says_something(form, files, prefix)]
+    return {step for step in steps if step is not None}
 
 
 def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, prefix: str) -> bool:
@@ -291,6 +313,7 @@ class Chosen:
     pasted: imports.RecipientList
     listed: list[Listed]
     stored: QuerySet[Recipient]
+    segment: QuerySet[Recipient] | None = None
     partial: str = ""
 
     @classmethod
@@ -302,10 +325,11 @@ class Chosen:
         partial = _partial(len(tags), pasted.unread + found.unread, most)
         tags = tags[: imports.MOST_TAGS]
         listed = _people(user, [*pasted.entries, *found.entries])
-        stored = _stored(form, user, tags, accounts)
+        segment = _in_segment(form, user, accounts, timezone.now())
+        stored = _stored(form, user, tags, accounts, segment)
         if listed:
             stored = stored.exclude(among("address", [person.address for person in listed], TextField()))
-        return cls(user, accounts, tags, pasted, listed, stored, partial)
+        return cls(user, accounts, tags, pasted, listed, stored, segment, partial)
 
     @property
     def audience(self) -> Audience:
@@ -351,10 +375,20 @@ class Chosen:
         found = with_any_tag(self.user, self.tags, self.accounts).aggregate(**counts)
         return {tag: found[f"tag_{n}"] for n, tag in enumerate(self.tags)}
 
+    def segment_now(self) -> str:
+        """Return how many are in the segment now and three of them, in words; empty where none is chosen."""
+        return members_in_words(self.segment, self.user) if self.segment is not None else ""
+
     def lines(self) -> dict[str, Any]:
         """Return the number of usable lines of the pasted list, and the problems of the others."""
         problems = imports.first_problems(self.pasted.problems, PROBLEMS_SHOWN)
         return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
+
+
+def members_in_words(members: QuerySet[Recipient], user: Any) -> str:
+    """Return for example "812 recipients now, such as Ann, Ben and Chong"."""
+    count, names = members.order_by().count(), examples(members, user)
+    return f"{count_in_words(count)} now" + (f", such as {get_text_list(names, 'and')}" if names else "")
 
 
 def _partial(tags: int, unread: int, most: int) -> str:
@@ -375,11 +409,30 @@ def posted_senders(form: QueryDict, user: Any) -> list[Account]:
     return [accounts[pk] for pk in ids if pk in accounts]
 
 
-def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> QuerySet[Recipient]:
-    """Return the reminder's targets, unless they will be removed, and all recipients with one of the tags."""
+def _in_segment(form: QueryDict, user: Any, accounts: Sequence[Account], now: datetime) -> QuerySet[Recipient] | None:
+    """Return who is in the chosen segment now, for the reminder's owner, who fires it; None: no segment is chosen."""
+    segments = access.visible(user, Segment.objects.filter(pk__in=as_ids([form.get("segment", "")])))
+    mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
+    segment, reminder = segments.first(), mine.select_related("owner").first()
+    if segment is None:
+        return None
+    return reached(segment_members(segment, reminder.owner if reminder else user, now), accounts)
+
+
+def _stored(
+    form: QueryDict,
+    user: Any,
+    tags: Sequence[str],
+    accounts: Sequence[Account],
+    segment: QuerySet[Recipient] | None,
+) -> QuerySet[Recipient]:
+    """Return the reminder's targets, unless they will be removed, and all recipients with one of the tags or in the
+    segment."""
     ids: list[Any] = [with_any_tag(user, tags, accounts).order_by().values("pk")] if tags else []
+    if segment is not None:
+        ids.append(segment.order_by().values("pk"))
+    mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
     if not form.get("clear"):
-        mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
         ids.append(ReminderTarget.objects.filter(reminder__in=mine.values("pk")).order_by().values("recipient"))
     # A union, because each of them goes by its own index: an OR of them would read every recipient.
     return Recipient.objects.filter(pk__in=Recipient.objects.none().values("pk").union(*ids))
@@ -435,8 +488,12 @@ def template_values(text: str) -> dict[str, str]:
 # --- texts, checked and shown before saving, as some recipients will read them ----------------------------
 
 
-PART_TEXT = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts)-(?P<number>\d{1,4}))-text")
-SET_IN_WORDS = {"messages": "part", "reply_parts": "part of Message 2,"}
+PART_TEXT = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts|follow_up_parts)-(?P<number>\d{1,4}))-text")
+SET_IN_WORDS = {
+    "messages": "part",
+    "reply_parts": "part of Message 2,",
+    "follow_up_parts": "part of the follow-ups,",
+}
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 from django.conf import settings
+from django.db.models import Q
 from django.forms.utils import flatatt
 from django.urls import reverse
 from django.utils import timezone
@@ -19,18 +20,19 @@ from accounts import access
 from accounts.actions import Action
 from accounts.channels.base import Channel
 from accounts.channels.registry import channels
-from accounts.inputs import valid_timezone
+from accounts.inputs import as_id, valid_timezone
 from accounts.models import Account
 from fanout.admin.model_admin import BaseInlineFormSet, ModelForm, OwnedForm
-from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, passed_problem, written_parts
+from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, passed_problem, posted_steps, written_parts
 from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
 from reminders.excel import MB, MOST_ROWS, UnusableFile
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Segment
 from reminders.part_templates import Choice
 from reminders.readiness import (
     action_through,
     connect_problem,
+    follow_ups_problem,
     inmail_problem,
     missing,
     missing_in_words,
@@ -43,6 +45,8 @@ from reminders.targets import able_to_reach, count_kinds, tagged, unreachable_er
 CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
 INMAILING = [key for key, described in channels().items() if Action.INMAIL in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
+#: of a list of days; more are not even counted
+DAYS_READ = 20
 HOURS = {"min": 0, "max": 24, "class": "hour"}
 IN_SEVERAL_FILES = "import it under Recipients in several files, with a tag, and choose the tag here."
 LIST_MB = tables.MOST_BYTES // MB
@@ -110,6 +114,23 @@ class Addresses(forms.Field):
         return list(value or ())
 
 
+class Days(forms.CharField):
+    """Whole numbers with commas between them."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        words = [word.strip() for word in (super().to_python(value) or "").split(",") if word.strip()]
+        days = [as_id(word) for word in words]
+        if None in days or len(words) > DAYS_READ:
+            raise forms.ValidationError("Write whole numbers of days with commas between them, such as 2, 5.")
+        return days
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+
 class ReminderForm(OwnedForm):
     request: Any = None
     further = forms.ModelMultipleChoiceField(
@@ -148,6 +169,13 @@ class ReminderForm(OwnedForm):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
 
+    follow_up_days = Days(
+        label="Follow up after days",
+        required=False,
+        help_text="At most three, such as 2, 5. People who have not replied by then get the parts of that follow-up, "
+        "at the same time of day and from the same account.",
+    )
+
     even_if_late = forms.BooleanField(
         label="Save it even if it fires after the delivery hours",
         required=False,
@@ -177,6 +205,7 @@ class ReminderForm(OwnedForm):
             "delivery_window_start_hour": "Deliver from",
             "delivery_window_end_hour": "until",
             "auto_resume": "If the delivery hours end first, go on by itself the next day",
+            "segment": "Everyone in a segment",
         }
         help_texts = {
             "title": "Only operators see it.",
@@ -203,6 +232,8 @@ class ReminderForm(OwnedForm):
             # Without links to other pages, where the typed values would be lost.
             wrapper: Any = self.fields["account"].widget
             wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
+        if "segment" in self.fields:
+            self._offer_segments()
         if self.user is not None:
             own = access.visible(self.user, Account.objects.filter(archived=False))
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
@@ -223,6 +254,16 @@ class ReminderForm(OwnedForm):
             self.initial["fire_at"] = self.instance.fire_at.astimezone(ZoneInfo(self.instance.timezone)).replace(
                 tzinfo=None
             )
+
+    def _offer_segments(self) -> None:
+        """Offer the person's segments, and the one that the reminder has: saving must not take it away."""
+        field: Any = self.fields["segment"]
+        wrapper: Any = field.widget
+        wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
+        wrapper.can_delete_related = False
+        if self.user is not None:
+            mine = access.visible(self.user, Segment.objects.all()).values("pk")
+            field.queryset = Segment.objects.filter(Q(pk__in=mine) | Q(pk=self.instance.segment_id))
 
     @property
     def changed_data(self) -> list[str]:
@@ -295,6 +336,10 @@ class ReminderForm(OwnedForm):
         if accounts := self.senders():
             self._choose_action(accounts[0])
             self._check_reach(accounts)
+        if "follow_up_days" not in self.errors:
+            posted = posted_steps(self.data, self.files)
+            if problem := follow_ups_problem(self.instance.follow_up_days, posted):
+                self.add_error("follow_up_days", problem)
         if self.instance.enabled and not self.errors:
             self._check_lateness()
             self._check_missing()
@@ -347,7 +392,7 @@ class ReminderForm(OwnedForm):
     lacks_something = False
 
     def _has_people(self) -> bool:
-        if self.entries or (self._keeps_targets and self.instance.targets.exists()):
+        if self.entries or self.cleaned_data.get("segment") or (self._keeps_targets and self.instance.targets.exists()):
             return True
         tags = self.cleaned_data.get("tag") or []
         return any(tagged(self.user, tag, self.senders()).exists() for tag in tags)
@@ -442,7 +487,7 @@ class PartForm(ModelForm):
         changed = set(self.changed_data)
         has_template = bool(self.data.get(self.add_prefix("template_key")))
         has_file = self.data.get(self.add_prefix("kind"), TEXT) != TEXT
-        return bool(changed if self.instance.pk else has_file or has_template or changed - {"order", "kind"})
+        return bool(changed if self.instance.pk else has_file or has_template or changed - {"order", "kind", "step"})
 
     def _show_file(self, file: MediaFile | None) -> None:
         """Show which file the part has, though the file input is empty."""

@@ -4,6 +4,8 @@ from django.contrib import admin
 from django.urls import path
 from django.views.decorators.http import require_GET
 
+from fanout.admin.calendar_feed import calendar_ics, my_calendar_feed
+from fanout.admin.calendar_page import calendar_page
 from fanout.admin.login import OwnPassword, confirm_page, enter_code, my_second_factor
 from fanout.admin.media_files import media_file
 from fanout.admin.notifications import bell_buttons, bell_history, bell_read, my_notifications
@@ -36,5 +38,9 @@ urlpatterns = [
     path("replies/<int:pk>/", wrap(reply_do), name="reply_do"),
     path("results/", wrap(results_page), name="results"),
     path("results/compare/", wrap(compare_page), name="results_compare"),
+    path("calendar/", wrap(require_GET(calendar_page)), name="calendar"),
+    path("calendar/address/", wrap(my_calendar_feed), name="calendar_feed"),
+    # For calendar programs, by the secret in the address.
+    path("calendar/<str:token>.ics", require_GET(calendar_ics), name="calendar_ics"),
     path("components/", wrap(require_GET(components)), name="components"),
 ]

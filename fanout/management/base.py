@@ -33,7 +33,7 @@ from fanout.models import Run, RunTarget
 from fanout.models.trail import at_the_shell
 from fanout.runs import controls
 from fanout.runs.why import short_why, why_run
-from reminders.models import Reminder
+from reminders.models import Reminder, Segment
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
 # Errors of bad values that no check has caught: too large for the database or the calendar, or not text.
@@ -243,6 +243,10 @@ def find_account(word: str) -> Account:
 
 def find_reminder(word: str) -> Reminder:
     return _find_by_name(Reminder.objects.select_related("account"), "title", word, "reminder")
+
+
+def find_segment(word: str) -> Segment:
+    return _find_by_name(Segment.objects.select_related("owner", "not_replied_to"), "name", word, "segment")
 
 
 def find_run(word: str) -> Run:

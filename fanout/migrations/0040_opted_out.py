@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     # Deliveries go on while the indexes are built.
     atomic = False
 
-    dependencies = [("fanout", "0016_hot_counters")]
+    dependencies = [("fanout", "0017_run_paused")]
 
     operations = [
         migrations.AddField("runtarget", "opted_out_at", models.DateTimeField(blank=True, null=True)),

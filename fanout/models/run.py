@@ -117,6 +117,15 @@ class Run(Owned):
     # own, which answers this one: made with the first reply, and sent ahead of the account's other work.
     reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
+    # Follow-ups of this firing, frozen with it: [{"days": 2, "parts": […]}]. Each goes out in a run of its own, which
+    # follows this one, to those who have not replied. See fanout.runs.sequences.
+    steps = models.JSONField(default=list, db_default=Value([], models.JSONField()))
+    next_step_at = models.DateTimeField(null=True, blank=True)
+    # No constraint: deleting an old run must not search for its follow-ups.
+    follows = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="follow_ups", db_constraint=False
+    )
+    step = models.PositiveSmallIntegerField(default=0, db_default=0)
     # One message to the reminder's author, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
@@ -161,12 +170,17 @@ class Run(Owned):
             GinIndex(fields=["lanes"], name="run_lanes", fastupdate=False),
             # the runs of one account, newest first
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
+            # sequences ask every minute for follow-ups that are due
+            models.Index(fields=["next_step_at"], name="run_step_due", condition=Q(next_step_at__isnull=False)),
             # auto-resume asks every minute for what is due
             models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
         ]
         constraints = [
             models.UniqueConstraint(
                 fields=["reminder", "scheduled_for"], name="run_once_per_moment", condition=Q(answers__isnull=True)
+            ),
+            models.UniqueConstraint(
+                fields=["follows", "step"], name="run_one_follow_up_per_step", condition=Q(follows__isnull=False)
             ),
             models.UniqueConstraint(fields=["answers"], name="run_one_message_2", condition=Q(answers__isnull=False)),
             models.CheckConstraint(

@@ -17,7 +17,7 @@ at_the_shell: ContextVar[bool] = ContextVar("at_the_shell", default=False)
 
 #: kinds whose name an administrator may read; other things are named by their number, because the name may be an
 #: address
-NAMED = {"account", "reminder", "user", "group", "optoutphrase"}
+NAMED = {"account", "reminder", "user", "group", "optoutphrase", "segment"}
 
 
 class TrailEntry(models.Model):

@@ -38,7 +38,7 @@ from fanout.models import Driver as DriverRow
 from fanout.models import Offload
 from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import controls, corrections, firing, freezing, message_2, server
+from fanout.runs import controls, corrections, firing, freezing, message_2, sequences, server
 from fanout.runs.freezing import enqueue_preparing
 from fanout.runs.hygiene import clean_up
 
@@ -181,7 +181,7 @@ def minute() -> None:
     """Run all steps once a minute, on the cluster `main`. A failing step does not stop the others."""
     now = timezone.now()
     for step in STEPS:
-        if step is not firing.fire_due or server.may_fire():
+        if step not in (firing.fire_due, sequences.fire_follow_ups) or server.may_fire():
             _take(step, now)
     ensure_drivers()
     ensure_inbound_worker()
@@ -234,6 +234,7 @@ def count_appended(now: datetime) -> None:
 
 STEPS: tuple[Step, ...] = (
     firing.fire_due,
+    sequences.fire_follow_ups,
     go_on_preparing,
     wake_after_set_back,
     controls.end_suspensions,

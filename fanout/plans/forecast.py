@@ -19,8 +19,9 @@ from accounts import access
 from accounts.addresses import NEW_CHAT_KINDS, counted_as
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.chats import new_among, new_in_reminders, scaled_to_all, wrote_since
+from fanout.lanes.chats import new_among, scaled_to_all, wrote_since
 from fanout.models import Run
+from fanout.plans.audience import audience, kinds_of, new_chats
 from fanout.plans.outlook import (
     DayPlan,
     LaneShare,
@@ -50,10 +51,10 @@ from fanout.plans.queue import (
     work_by_account,
 )
 from fanout.rules.gates import BUSINESS_HOURS, DAILY_CAP, NEW_CHAT_BUDGET, NEW_CHAT_HOLD, local_date
-from reminders.models import Recipient, Reminder
+from reminders.models import Reminder
 from reminders.moments import about, closing_time, two_clocks, wall_clock
 from reminders.part_templates import Choice, stored_parts, who_is_outside
-from reminders.targets import count_kinds, shares
+from reminders.targets import shares
 from reminders.window import Window
 
 
@@ -288,11 +289,11 @@ CountNew = Callable[[int], int]
 def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Forecast:
     """Forecast the reminder as if it fired at its next time, or at once where it has none. `zone`: the reader's."""
     at = max(now, reminder.next_fire_at or now)
-    kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
+    kinds = kinds_of(reminder, now)
     parts = max(reminder.messages.count(), 1)
 
     def count_new(account: int) -> int:
-        return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
+        return new_chats([(reminder, account)], now)[reminder.pk, account]
 
     lanes = draft_lanes(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action)
     return forecast_draft(lanes, reminder.window, at, Reader(now, zone))
@@ -464,10 +465,10 @@ def _seconds_at_pace(run: Run, lanes: Sequence[AccountSnapshot]) -> float:
 # --- people who need a template ----------------------------------------------------------------------------
 
 
-def template_outlook(reminder: Reminder, at: datetime) -> list[str]:
+def template_outlook(reminder: Reminder, at: datetime, now: datetime) -> list[str]:
     """Return how many people will need a message template when the reminder goes out, and the parts that lack one."""
     choice = Choice(reminder.senders)
-    persons = Recipient.objects.filter(pk__in=reminder.targets.values("recipient"), kind__in=NEW_CHAT_KINDS)
+    persons = audience(reminder, now).filter(kind__in=NEW_CHAT_KINDS)
     people = persons.count() if choice.needed else 0
     if not people:
         return []

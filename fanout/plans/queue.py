@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, Func, IntegerField, Q, QuerySet, Sum
 
 from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels.registry import channel
@@ -22,9 +22,9 @@ from fanout.lanes import account_limits, chats
 from fanout.lanes.account_state import read_counts
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
+from fanout.plans.audience import new_chats, uncopied
 from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Work
 from fanout.rules.gates import local_date
-from reminders.models import Recipient, ReminderTarget
 from reminders.targets import count_kinds, shares
 from reminders.window import local_day_bounds
 
@@ -191,7 +191,7 @@ def _still_to_copy(
         if run.status != Run.Status.PREPARING:
             continue
         senders = run.reminder.senders
-        kinds = count_kinds(Recipient.objects.filter(pk__in=uncopied(run).values("recipient")))
+        kinds = count_kinds(uncopied(run))
         for account, targets in zip(senders, shares(kinds, senders)):
             if account.pk in accounts and targets:
                 new = _new_still_to_copy(run, account, senders, kinds) if account.pk in limited else 0
@@ -200,8 +200,8 @@ def _still_to_copy(
 
 
 def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
-    pair = run.reminder_id, account.pk
-    return new_share(account, senders, kinds, chats.new_in_reminders([pair])[pair])
+    counted = new_chats([(run.reminder, account.pk)], run.scheduled_for)
+    return new_share(account, senders, kinds, counted[run.reminder_id, account.pk])
 
 
 def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
@@ -219,12 +219,6 @@ def new_chats_left(left: ByLane, snapshots: Mapping[int, AccountSnapshot], now: 
     limited = [(run, pk) for run, pk in left if pk in snapshots and snapshots[pk].new_chats.limited(now)]
     counted = chats.pending_new_chats(limited)
     return {pair: chats.scaled_to_all(new, left[pair]) for pair, new in counted.items()}
-
-
-def uncopied(run: Run) -> QuerySet[ReminderTarget]:
-    """Return the targets of the reminder that the run lacks."""
-    has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
-    return run.reminder.targets.filter(~Exists(has))
 
 
 def lanes_of(run: Run) -> list[int]:

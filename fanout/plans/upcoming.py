@@ -1,4 +1,4 @@
-"""List the firings of the next day: when each begins and ends, and how much of it fits into its window."""
+"""List the firings of the next day, or until a moment: when each begins and ends, and how much of it fits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import Count, QuerySet
 
 from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
-from fanout.lanes.chats import new_in_reminders
-from fanout.plans.outlook import RunOutlook, combined, look_ahead
+from fanout.plans.audience import kinds_by_reminder, new_chats
+from fanout.plans.follow_up_steps import PlannedStep, step_title, steps_of_firing, steps_of_runs
+from fanout.plans.outlook import LaneOutlook, RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, new_share, queue_order
 from fanout.rules.gates import BUSINESS_HOURS, local_date
-from reminders.models import Reminder, ReminderTarget
+from reminders.models import Reminder
 from reminders.moments import TimeWords, about, closing_time
 from reminders.targets import shares
 
@@ -36,6 +38,12 @@ class Firing:
     lanes: Mapping[int, RunOutlook]
     shares: Mapping[int, int] = field(default_factory=dict)
     account: Account | None = None
+    # The number of a follow-up that goes to those who have not replied by then; 0: the reminder itself.
+    step: int = 0
+
+    @property
+    def title(self) -> str:
+        return step_title(self.reminder.title, self.step) if self.step else self.reminder.title
 
     def share(self, account: Account) -> Firing:
         """Return the share of one account."""
@@ -90,7 +98,7 @@ class Firing:
     def verdict(self, zone: str, now: datetime) -> str:
         """Return in words whether it fits, by the reader's clock."""
         if not self.targets:
-            return "has no recipients"
+            return "everyone has replied" if self.step else "has no recipients"
         if self.account_down:
             return f"waits: {self.account_down} is {self.account_down.get_status_display().lower()}"
         if self.too_late:
@@ -104,48 +112,99 @@ class Firing:
         return f"{late}{'done' if late else 'fits, done'} {done}"
 
 
-def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder]:
-    """Return the reminders that fire within the next day, the soonest first, with their senders and number of parts."""
-    due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=now + DAY).order_by(
+def due_reminders(
+    reminders: QuerySet[Reminder], now: datetime, until: datetime | None = None, most: int = MOST_FIRINGS
+) -> list[Reminder]:
+    """Return the reminders that fire within the next day, or until then, the soonest first, with their senders and
+    number of parts."""
+    due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=until or now + DAY).order_by(
         "next_fire_at", "pk"
     )
-    counted = due.annotate(part_count=Count("messages")).select_related("account")
-    return list(counted.prefetch_related("further_senders")[:MOST_FIRINGS])
+    counted = due.annotate(part_count=Count("messages")).select_related("account", "owner", "segment")
+    return list(counted.prefetch_related("further_senders", "follow_up_parts")[:most])
 
 
 def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
     """Return the firings of these reminders within the next day, in order, behind the queues of their accounts."""
-    kinds = _kinds(reminders)
-    firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
+    return look_ahead_until(reminders, senders, now, now + DAY).firings
+
+
+class LaneAhead(NamedTuple):
+    """An account's queue, firings to come included, and its outlook. A firing has a run id below zero."""
+
+    queue: Sequence[Queued]
+    outlook: LaneOutlook
+
+
+class Ahead(NamedTuple):
+    """Firings in order, and the lanes of the accounts by their ids."""
+
+    firings: list[Firing]
+    lanes: Mapping[int, LaneAhead]
+
+
+def look_ahead_until(
+    reminders: Sequence[Reminder],
+    senders: Senders,
+    now: datetime,
+    until: datetime,
+    most: int = MOST_FIRINGS,
+    whole: bool = False,
+) -> Ahead:
+    """Return the firings of these reminders until then, and how the lanes of their accounts go on. `whole`: look
+    through the queues of all senders to their ends, not only to the last firing."""
+    kinds = kinds_by_reminder(reminders, now)
+    firings = sorted(_moments(reminders, until, most), key=lambda firing: firing[0])[:most]
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
-    shared: dict[int, dict[int, int]] = defaultdict(dict)
-    for number, (at, reminder) in enumerate(firings, start=1):
-        accounts, action = reminder.senders, reminder.run_action
-        for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
-            shared[number][account.pk] = targets
-            work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
+    planned = _with_follow_ups([_as_step(at, reminder, kinds[reminder.pk]) for at, reminder in firings], senders, until)
+    for number, one in enumerate(planned, start=1):
+        reminder, follow_up = one.reminder, one.reminder.follow_up or one.step > 0
+        for account, targets in one.shares.items():
+            if account not in senders.snapshots:
+                continue
+            work = Work.of(targets, max(one.parts, 1))
             # A number below zero, which no run has.
-            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
-            # At its second firing they are known chats.
-            queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
+            queued = Queued(
+                work, reminder.window, one.at, (one.at, -number), follow_up, -number, action=reminder.run_action
+            )
+            # At its second firing they are known chats, and so are those of a follow-up.
+            queues[account].extend(queued.split(new.pop((reminder.pk, account), 0) if not one.step else 0))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
-    for pk, mine in queues.items():
-        for run_id, outlook in _ahead(senders, pk, mine, now):
-            before = outlooks[-run_id].get(pk)
-            outlooks[-run_id][pk] = combined([before, outlook]) if before else outlook
-    return [
-        Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number], shared[number])
-        for number, (at, reminder) in enumerate(firings, start=1)
+    lanes = {pk: _ahead(senders, pk, queues[pk], now, whole) for pk in (senders.snapshots if whole else queues)}
+    for pk, lane in lanes.items():
+        for queued, outlook in zip(lane.queue, lane.outlook.runs):
+            if queued.run_id < 0:
+                before = outlooks[-queued.run_id].get(pk)
+                outlooks[-queued.run_id][pk] = combined([before, outlook]) if before else outlook
+    listed = [
+        Firing(one.reminder, one.at, _size(one, kinds), outlooks[number], one.shares, step=one.step)
+        for number, one in enumerate(planned, start=1)
     ]
+    return Ahead(listed, lanes)
 
 
-def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
+def _as_step(at: datetime, reminder: Reminder, kinds: Mapping[str, int]) -> PlannedStep:
+    accounts = reminder.senders
+    each = {account.pk: targets for account, targets in zip(accounts, shares(kinds, accounts))}
+    return PlannedStep(at, reminder, 0, each, reminder.__dict__["part_count"])
+
+
+def _with_follow_ups(firings: Sequence[PlannedStep], senders: Senders, until: datetime) -> list[PlannedStep]:
+    """Return the firings with their follow-ups and those of earlier runs, in order. At most everyone gets them."""
+    later = [step for one in firings for step in steps_of_firing(one.reminder, one.at, one.shares, until)]
+    return sorted([*firings, *later, *steps_of_runs(senders.snapshots.keys(), until)], key=lambda one: one.at)
+
+
+def _size(one: PlannedStep, kinds: Mapping[int, Counter[str]]) -> int:
+    return sum(one.shares.values()) if one.step else kinds[one.reminder.pk].total()
+
+
+def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime, whole: bool) -> LaneAhead:
     snapshot = senders.snapshots[account]
     queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=queue_order)
-    positions = [position for position, queued in enumerate(queue) if queued.run_id < 0]
-    runs = look_ahead(snapshot, queue, now, positions).runs
-    return ((queue[position].run_id, runs[position]) for position in positions)
+    positions = None if whole else [position for position, queued in enumerate(queue) if queued.run_id < 0]
+    return LaneAhead(queue, look_ahead(snapshot, queue, now, positions))
 
 
 def _in_time(queued: Queued) -> bool:
@@ -153,11 +212,11 @@ def _in_time(queued: Queued) -> bool:
     return queued.window.closes_on(queued.starts) > queued.starts
 
 
-def _moments(reminders: Sequence[Reminder], now: datetime) -> Iterator[tuple[datetime, Reminder]]:
+def _moments(reminders: Sequence[Reminder], until: datetime, most: int) -> Iterator[tuple[datetime, Reminder]]:
     for reminder in reminders:
         at = reminder.next_fire_at
-        for _ in range(MOST_FIRINGS):
-            if at is None or at > now + DAY:
+        for _ in range(most):
+            if at is None or at > until:
                 break
             yield at, reminder
             at = reminder.firing_after(at)
@@ -173,15 +232,6 @@ def _new_chats(
         for account in reminder.senders
         if senders.snapshots[account.pk].new_chats.limited(now)
     }
-    counted = new_in_reminders(pairs)
+    by_pk = {reminder.pk: reminder for reminder in reminders}
+    counted = new_chats([(by_pk[reminder], account) for reminder, account in pairs], now)
     return {pair: new_share(*pairs[pair], kinds[pair[0]], new) for pair, new in counted.items()}
-
-
-def _kinds(reminders: Sequence[Reminder]) -> dict[int, Counter[str]]:
-    """Count the targets of all reminders by kind of address, in one query."""
-    ids = [reminder.pk for reminder in reminders]
-    rows = ReminderTarget.objects.filter(reminder__in=ids).order_by().values_list("reminder_id", "recipient__kind")
-    kinds: dict[int, Counter[str]] = {pk: Counter() for pk in ids}
-    for reminder, kind, n in rows.annotate(n=Count("pk")) if ids else ():
-        kinds[reminder][kind] = n
-    return kinds

@@ -22,6 +22,8 @@ class Limits:
 
     attempts: int = 3
     cooldown: timedelta = timedelta(hours=48)
+    # `BOT_ACTIVE_CHAT_HOURS`: for the follow-ups that a reminder sends by itself.
+    active_chat: timedelta = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ def refusal(person: Prospect, follow_up: bool, limits: Limits, now: datetime) ->
     if person.follow_up_attempts >= limits.attempts:
         return f"max_attempts_reached_{limits.attempts}"
     return person.status if by_limit else ""
+
+
+def not_by_itself(person: Prospect, limits: Limits, now: datetime) -> str:
+    """Return why this person gets no automatic follow-up although they may get others: they wrote a short while ago.
+    Asked when the run is made; whoever writes later is taken out of it."""
+    if person.replied_at is None or now - person.replied_at >= limits.active_chat:
+        return ""
+    return f"active_chat_{math.ceil((now - person.replied_at) / timedelta(hours=1))}h"
 
 
 def hours_left(until: datetime, now: datetime) -> int:

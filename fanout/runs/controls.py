@@ -125,7 +125,7 @@ def fire(
 
 def _fired_just_now(reminder: Reminder, now: datetime) -> Run | None:
     """Return the run of the last seconds, if it sends or has sent something. Machines' clocks differ a little."""
-    made = reminder.runs.filter(created_at__range=(now - JUST_NOW, now + JUST_NOW), answers=None, is_test=False)
+    made = reminder.runs.filter(created_at__range=(now - JUST_NOW, now + JUST_NOW), answers=None, is_test=False, step=0)
     return made.exclude(status__in=(Run.Status.SKIPPED, Run.Status.FAILED)).order_by("-created_at").first()
 
 

@@ -20,6 +20,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run
+from fanout.plans.audience import audience
 from fanout.runs import transitions
 from fanout.runs.freezing import (
     Snapshots,
@@ -41,7 +42,7 @@ RECENT = timedelta(hours=2)
 # Fired in one transaction, so that their accounts are read together; no more than a task has time for.
 MOST_REMINDERS = 25
 MOST_TARGETS = 2_000
-READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
+READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "follow_up_parts__media", "owner__groups")
 LATELY = timedelta(hours=24)  # firing a reminder again within it asks first
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 SET_ASIDE_AFTER = 3  # attempts that ended the worker; another reminder may have caused the first of them
@@ -79,8 +80,10 @@ def fire_due(now: datetime) -> list[Run]:
     """Make the runs that are due within the next minute, and account for those that were missed. Reminders whose last
     firing failed are left to `fire_after_failures`."""
     due = _due(now).filter(firing_attempts=0, firing_problem="").order_by("next_fire_at", "pk")
-    sizes = due.annotate(size=Count("targets")).values_list("pk", "size")
-    return [run for chunk in chunked(sizes) for run in _fire_chunk(chunk, now)]
+    sizes = due.annotate(size=Count("targets")).values_list("pk", "size", "segment")
+    # A segment is not counted for this: its reminder is fired without others.
+    alone = ((pk, size if segment is None else max(size, MOST_TARGETS)) for pk, size, segment in sizes)
+    return [run for chunk in chunked(alone) for run in _fire_chunk(chunk, now)]
 
 
 def fire_after_failures(now: datetime) -> list[Run]:
@@ -162,10 +165,14 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
     """Make the runs of these reminders that are due. They are read under a lock, so that a reminder disabled or
     rescheduled since it was listed is left alone."""
     with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
-        locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
+        locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related(
+            "account", "owner", "segment__owner"
+        )
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         account_limits.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
-        together = Together(snapshots_of(reminders, now), count_targets(pks))
+        together = Together(
+            snapshots_of(reminders, now), count_targets([r.pk for r in reminders if r.segment_id is None])
+        )
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
@@ -179,6 +186,14 @@ def count_targets(reminders: Sequence[int]) -> dict[int, Targets]:
     of_others = Count("pk", filter=~Q(recipient__owner=F("reminder__owner")))
     counted = {pk: Targets(total, others) for pk, total, others in rows.annotate(n=Count("pk"), of_others=of_others)}
     return dict.fromkeys(reminders, NO_TARGETS) | counted
+
+
+def count_audience(reminder: Reminder, at: datetime) -> Targets:
+    """Return to how many the reminder goes at this moment. Of a segment no more are counted than make a run large."""
+    fixed = count_targets([reminder.pk])[reminder.pk]
+    if reminder.segment_id is None:
+        return fixed
+    return fixed._replace(total=audience(reminder, at)[: LARGE + 1].count())
 
 
 def _set_aside(pk: int, now: datetime) -> None:
@@ -253,14 +268,14 @@ def _make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
     """Make a run in the caller's transaction, which wakes the lanes at its end."""
-    targets = together.targets.get(reminder.pk) or count_targets([reminder.pk])[reminder.pk]
+    targets = together.targets.get(reminder.pk) or count_audience(reminder, scheduled_for)
     skip = skip or reason_to_skip(reminder, targets)
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
-                _send_off(run, targets.total, now, together)
+                send_off(run, targets.total, now, together)
     except IntegrityError:
         return None
     return run
@@ -270,7 +285,7 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
     return {"status": Run.Status.SKIPPED, "error_summary": reason, "finished_at": now}
 
 
-def _send_off(run: Run, size: int, now: datetime, together: Together) -> None:
+def send_off(run: Run, size: int, now: datetime, together: Together) -> None:
     """Freeze the targets with their plan and note the lanes to wake; where the window is over, fail at once. A large
     run only begins here: `freezing.prepare` goes on with it."""
     if size > LARGE:
@@ -299,7 +314,8 @@ def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
     if problem := readiness.rights_problem(reminder, reminder.owner, ask_recipients=targets.of_others > 0):
         return f"Its owner may not send this any more. {problem}"
     if not targets.total:
-        return "The reminder has no targets."
+        in_segment = f" No one is in the segment “{reminder.segment}” now." if reminder.segment else ""
+        return f"The reminder has no targets.{in_segment}"
     if not reminder.messages.all():
         return "The reminder has no message."
     return ""
@@ -309,8 +325,10 @@ def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
 
 
 def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
-    """Return the newest run of each reminder, without tests and Message 2."""
-    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False).order_by("-scheduled_for", "-pk")
+    """Return the newest run of each reminder, without tests, Message 2 and follow-ups."""
+    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False, step=0).order_by(
+        "-scheduled_for", "-pk"
+    )
     newest = Reminder.objects.filter(pk__in=reminders).values_list(Subquery(own.values("pk")[:1]), flat=True)
     runs = Run.objects.filter(pk__in=list(newest)).defer("parts", "reply_parts")
     return {run.reminder_id: run for run in runs}

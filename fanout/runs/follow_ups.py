@@ -17,7 +17,11 @@ from fanout.rules.follow_up_limits import Limits
 
 
 def limits() -> Limits:
-    return Limits(settings.BOT_FOLLOW_UP_MAX_ATTEMPTS, timedelta(hours=settings.BOT_FOLLOW_UP_COOLDOWN_HOURS))
+    return Limits(
+        settings.BOT_FOLLOW_UP_MAX_ATTEMPTS,
+        timedelta(hours=settings.BOT_FOLLOW_UP_COOLDOWN_HOURS),
+        timedelta(hours=settings.BOT_ACTIVE_CHAT_HOURS),
+    )
 
 
 def limits_in_sql() -> list[str]:

@@ -26,11 +26,13 @@ from fanout.lanes import account_limits
 from fanout.lanes.chats import new_recipients, pending_new_chats, scaled_to_all
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, Tally
+from fanout.plans.audience import living, unanswered, uncopied
+from fanout.plans.follow_up_steps import step_moments
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
 from fanout.plans.projection import AccountSnapshot
-from fanout.plans.queue import account_snapshots, uncopied
+from fanout.plans.queue import account_snapshots
 from fanout.rules import gates
-from fanout.rules.follow_up_limits import Prospect, not_admitted, without_number
+from fanout.rules.follow_up_limits import Prospect, not_admitted, not_by_itself, without_number
 from fanout.runs import follow_ups, texts, transitions
 from reminders import placeholders
 from reminders.models import MessagePart, Reminder
@@ -58,9 +60,26 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "window_end_hour": reminder.delivery_window_end_hour,
         "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
+        **frozen_steps(reminder, scheduled_for),
         "follow_up": reminder.follow_up,
         "urgency": reminder.urgency,
     }
+
+
+def frozen_steps(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
+    """Return the follow-ups that a run keeps, each with its days and parts, and when the first is due."""
+    if not reminder.follow_up_days:
+        return {}
+    parts: dict[int, list[dict[str, Any]]] = {}
+    for part in reminder.follow_up_parts.all():
+        parts.setdefault(part.step, []).append(frozen_part(reminder, part))
+    steps = [
+        {"days": days, "parts": parts[number]}
+        for number, days in enumerate(reminder.follow_up_days, start=1)
+        if number in parts
+    ]
+    moments = step_moments(steps, scheduled_for, reminder.timezone)
+    return {"steps": steps, "next_step_at": moments[0] if moments else None}
 
 
 def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
@@ -158,13 +177,19 @@ def _as_we_left_it(run: Run) -> QuerySet[Run]:
 
 # Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
 # recognised by their ids.
+FIXED = "SELECT recipient_id, position, id FROM reminders_remindertarget WHERE reminder_id = %s"
+# Behind the fixed targets, without those who are among them.
+LIVING = """
+ UNION ALL
+SELECT m.id, NULL, m.id FROM ({members}) AS m(id)
+ WHERE NOT EXISTS (SELECT FROM reminders_remindertarget f WHERE f.reminder_id = %s AND f.recipient_id = m.id)
+"""
 PEOPLE = """
 SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.attempts_reset_at, p.cooldown_until,
        p.replied_at, p.limited
-  FROM reminders_remindertarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+  FROM ({targets}) AS t(recipient_id, position, id) JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = p.address AND (s.expires_at IS NULL OR s.expires_at > %s)
- WHERE t.reminder_id = %s
-   AND NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
+ WHERE NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
  ORDER BY t.position, t.id
 """
 Turns = list[int | None]  # the index of the account that sends to each target
@@ -175,6 +200,10 @@ def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[
     """Return every recipient of the reminder that the run lacks, in order, with the sender's index and the reason of a
     refusal. The caller's transaction keeps others from filling the same queues meanwhile."""
     recipients, kinds, whys = _people(run, now)
+    if run.step:
+        each = _as_before(run, recipients, whys, senders)
+        _keep_within_the_queues(run, each, whys, [account.pk for account in senders])
+        return recipients, each, whys
     order = iter(turns((kind for kind, why in zip(kinds, whys) if not why), senders))
     each = [None if why else next(order) for why in whys]
     if run.follow_up:
@@ -182,17 +211,49 @@ def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[
     return recipients, each, whys
 
 
+def _as_before(run: Run, recipients: Sequence[int], whys: Whys, senders: Sequence[Account]) -> Turns:
+    """Return the sender of each follow-up: the account that the person knows from the message before."""
+    rows = RunTarget.objects.filter(run=run.follows_id).order_by().values_list("recipient_id", "account_id")
+    account_of, places = dict(rows), {account.pk: n for n, account in enumerate(senders)}
+    return [None if why else places.get(account_of[one]) for one, why in zip(recipients, whys)]
+
+
+def senders_of(run: Run) -> list[Account]:
+    """Return the accounts that send it: those of the reminder, or of the run that a follow-up follows."""
+    if run.follows is None:
+        return run.reminder.senders
+    lanes = Account.objects.filter(pk__in=run.follows.lanes).in_bulk()
+    return [lanes[pk] for pk in run.follows.lanes if pk in lanes]
+
+
 def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
     """Return the recipients, the kind of each address, and why it may not receive anything."""
     recipients, kinds, whys, limits = [], [], [], follow_ups.limits()
+    targets, parameters = _targets(run)
     with connection.cursor() as cursor:
-        cursor.execute(PEOPLE, [now, run.reminder_id, run.pk])
+        cursor.execute(PEOPLE.format(targets=targets), [*parameters, now, run.pk])
         for recipient, kind, suppressed, *person in cursor:
             recipients.append(recipient)
-            gate = gates.may_receive(gates.TargetFacts(suppressed, Prospect(*person), run.follow_up), limits, now)
+            prospect = Prospect(*person)
+            gate = gates.may_receive(gates.TargetFacts(suppressed, prospect, run.follow_up), limits, now)
             kinds.append(kind)
-            whys.append(gate.why if isinstance(gate, gates.Refuse) else "")
+            why = gate.why if isinstance(gate, gates.Refuse) else ""
+            whys.append(why or (not_by_itself(prospect, limits, now) if run.step else ""))
     return recipients, kinds, whys
+
+
+def _targets(run: Run) -> tuple[str, list[Any]]:
+    """Return SQL for the fixed targets of its reminder and for who is in the segment at its moment, or for those who
+    have not replied to the run that it follows, with the parameters."""
+    reminder = run.reminder
+    if run.follows_id is not None:
+        rows = unanswered(run.follows_id, run.scheduled_for).order_by().values_list("recipient_id", "position", "pk")
+        sql, values = rows.query.sql_with_params()
+        return sql, list(values)
+    if reminder.segment_id is None:
+        return FIXED, [reminder.pk]
+    members, parameters = living(reminder, run.scheduled_for).order_by().values("pk").query.sql_with_params()
+    return FIXED + LIVING.format(members=members), [reminder.pk, *parameters, reminder.pk]
 
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
@@ -227,7 +288,7 @@ def snapshots_of(reminders: list[Reminder], now: datetime) -> Snapshots:
 def plan_targets(run: Run, now: datetime, snapshots: Snapshots | None = None) -> Iterator[PlannedTarget]:
     """Return account and moment for every admitted target of the reminder that the run lacks: each through a sender
     that reaches it, behind that sender's queue."""
-    senders = run.reminder.senders
+    senders = senders_of(run)
     taken = _take_snapshots(run, senders, now, snapshots or {})
     ahead = [snapshot.before(run.scheduled_for, run.pk) for snapshot in taken]
     recipients, turns, whys = admitted(run, senders, now)
@@ -284,8 +345,8 @@ def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
 # --- 3: the copy -----------------------------------------------------------------------------------------
 
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
-# left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
-# where the last chunk ended.
+# left the reminder since it was planned is left out, unless its segment may have brought it, and one that the run has
+# already stays as it is. Positions go on where the last chunk ended.
 FREEZE = f"""
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at, claimed_at, values)
@@ -299,12 +360,13 @@ SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
        CASE WHEN %(names)s::text[] <> '{{}}' THEN {VALUES_SQL} END
   FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[], %(whys)s::text[])
        WITH ORDINALITY AS p(recipient_id, account_id, at, why, n)
-  JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
+  LEFT JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
   JOIN reminders_recipient r ON r.id = p.recipient_id
   -- what went out in a run of this moment that the database has lost
   LEFT JOIN (SELECT DISTINCT ON (address) address, part, claimed_at FROM fanout_lostclaim
               WHERE reminder_id = %(reminder)s AND scheduled_for = %(moment)s AND NOT target_found
               ORDER BY address, part DESC, claimed_at DESC) AS l ON l.address = r.address
+ WHERE t.id IS NOT NULL OR %(living)s
  ORDER BY p.n
 ON CONFLICT DO NOTHING
 """
@@ -341,6 +403,7 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
             "run": run.pk,
             "account": run.account_id,
             "reminder": run.reminder_id,
+            "living": run.reminder.segment_id is not None or run.follows_id is not None,
             "total": run.total,
             "recipients": recipients,
             "accounts": accounts,

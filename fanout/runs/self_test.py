@@ -16,6 +16,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, Run, RunTarget
+from fanout.plans.audience import living
 from fanout.runs import freezing, texts
 from fanout.runs.controls import ControlResult
 from fanout.runs.why import why_run
@@ -53,7 +54,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Con
             recipient=recipient,
             position=1,
             address=normal,
-            values=_values(reminder, recipient, run),
+            values=_values(reminder, recipient, run, now),
         )
         wake_lanes([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
@@ -112,10 +113,11 @@ def _recipient(user: Any, kind: str, address: str) -> Recipient:
     return recipient
 
 
-def _values(reminder: Reminder, me: Recipient, run: Run) -> dict[str, str] | None:
-    """Return the values of the first target, because the tester may have none."""
-    first = reminder.targets.select_related("recipient").first()
-    return placeholders.values_for(first.recipient if first else me, run.parts)
+def _values(reminder: Reminder, me: Recipient, run: Run, now: datetime) -> dict[str, str] | None:
+    """Return the values of the first recipient, because the tester may have none."""
+    fixed = reminder.targets.select_related("recipient").first()
+    first = fixed.recipient if fixed else living(reminder, now).order_by("pk").first()
+    return placeholders.values_for(first or me, run.parts)
 
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
@@ -128,6 +130,8 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
         "window_start_hour": all_day.start_hour,
         "window_end_hour": all_day.end_hour,
         "window_closes_at": all_day.closes_on(now),
+        "steps": [],
+        "next_step_at": None,
         "auto_resume": False,
         "follow_up": False,
         "is_test": True,

@@ -85,6 +85,7 @@ def recipients(run: Facts) -> str:
 
 #: why a recipient is left out, in an operator's words; the codes are without their numbers
 LEFT_OUT = {
+    "active_chat": "wrote a short while ago",
     "cooldown_active": "still in the cooldown",
     "max_attempts_reached": "no reply to several follow-ups",
     "backpressure": "too many follow-ups are queued",

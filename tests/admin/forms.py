@@ -39,7 +39,7 @@ def filled(account: Account, **changes: Any) -> dict[str, Any]:
         "paste": ONE,
         "tag": "",
     }
-    return plain | parts("Hello") | parts(prefix="reply_parts") | changes
+    return plain | parts("Hello") | parts(prefix="reply_parts") | parts(prefix="follow_up_parts") | changes
 
 
 def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:

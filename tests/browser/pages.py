@@ -13,6 +13,8 @@ from django.urls import reverse
 SINGLE = (
     "index",
     "my_notifications",
+    "calendar",
+    "calendar_feed",
     "my_timezone",
     "replies",
     "results",

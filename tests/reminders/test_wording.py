@@ -23,6 +23,14 @@ def reminder(*texts: str, people: list[dict[str, Any]], **fields: Any) -> Remind
     return made
 
 
+def of(reminder: Reminder) -> Audience:
+    return Audience(Recipient.objects.filter(reminders=reminder))
+
+
+def problem_of(reminder: Reminder) -> str:
+    return wording.reminder_problem(reminder, of(reminder))
+
+
 ANN = {"name": "Ann Lee", "kind": "person", "address": "+60123456789", "fields": {"flat": "1"}}
 CHOIR = {"name": "Choir", "fields": {}}
 NAMELESS = {"name": " ", "kind": "mailbox", "address": "x@example.com"}
@@ -65,34 +73,32 @@ NAMELESS = {"name": " ", "kind": "mailbox", "address": "x@example.com"}
     ],
 )
 def test_placeholders_that_do_not_fit(text: str, people: list[dict[str, Any]], sentence: str):
-    problem = wording.reminder_problem(reminder(text, people=people))
+    problem = problem_of(reminder(text, people=people))
     assert problem.startswith(sentence) or sentence in problem
     assert bool(problem) == bool(sentence)
 
 
 def test_the_subject_and_every_part_are_checked():
-    assert "the subject" in wording.reminder_problem(reminder("Hi", subject="{nope}", people=[ANN]))
-    assert "part 2" in wording.reminder_problem(reminder("Hi", "{nope}", people=[ANN]))
+    assert "the subject" in problem_of(reminder("Hi", subject="{nope}", people=[ANN]))
+    assert "part 2" in problem_of(reminder("Hi", "{nope}", people=[ANN]))
 
 
 def test_without_targets_any_field_of_the_owners_recipients_is_allowed():
     made = ReminderFactory.create(parts=["{flat} {nope|?}"])
     RecipientFactory.create(owner=made.owner, fields={"flat": "1"})
     RecipientFactory.create(owner=UserFactory.create(), fields={"nope": "1"})
-    assert "there is no {nope}" in wording.reminder_problem(made)
+    assert "there is no {nope}" in problem_of(made)
 
 
 def test_preview_for_three_recipients():
     made = reminder("Hi {first_name|all}", "Bye", people=[ANN, CHOIR, NAMELESS, {}], subject="S")
     parts = [{"subject": "S", "text": "Hi {first_name|all}"}, {"text": "Bye"}]
-    shown = wording.preview(parts, Audience.of(made).some())
+    shown = wording.preview(parts, of(made).some())
     assert [example["to"] for example in shown][:2] == ["Ann Lee", "Choir"]
     assert len(shown) == 3
     assert shown[0]["parts"] == [{"subject": "S", "text": "Hi Ann"}, {"text": "Bye"}]
     assert shown[1]["parts"][0]["text"] == "Hi all"
-    assert wording.preview([{"text": "{{Bye}}"}], Audience.of(made).some()) == [
-        {"to": "everyone", "parts": [{"text": "{Bye}"}]}
-    ]
+    assert wording.preview([{"text": "{{Bye}}"}], of(made).some()) == [{"to": "everyone", "parts": [{"text": "{Bye}"}]}]
 
 
 # --- where fields come from -----------------------------------------------------------------------------------
@@ -126,10 +132,10 @@ def test_a_list_fills_the_fields_of_existing_recipients():
 def test_an_unsubscribe_link_needs_a_public_address(settings: Any, public: str) -> None:
     settings.PUBLIC_URL = public
     made = reminder("Bye {unsubscribe_link}", people=[NAMELESS])
-    problem = wording.reminder_problem(made)
+    problem = problem_of(made)
     if public:
         assert problem == ""
-        (shown,) = wording.preview([{"text": "Bye {unsubscribe_link}"}], Audience.of(made).some())
+        (shown,) = wording.preview([{"text": "Bye {unsubscribe_link}"}], of(made).some())
         assert shown["parts"][0]["text"] == "Bye https://crier.example/unsubscribe/…"
     else:
         assert problem.startswith("In part 1: {unsubscribe_link} needs an address that recipients reach")

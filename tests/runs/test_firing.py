@@ -360,7 +360,7 @@ def test_lanes_are_due_for_the_first_of_their_moments() -> None:
 def test_why_a_firing_is_skipped(fields: dict[str, Any], why: str) -> None:
     state = {name: fields.pop(name) for name in ("status", "status_reason") if name in fields}
     reminder = due(account=AccountFactory.create(label="Ann", **state), **fields)
-    assert firing.reason_to_skip(reminder, firing.count_targets([reminder.pk])[reminder.pk]) == why
+    assert firing.reason_to_skip(reminder, firing.count_audience(reminder, NOW)) == why
     run = firing.make_run(reminder, NOW, NOW)
     assert run is not None
     assert (run.status, run.error_summary) == (("skipped", why) if why else ("queued", ""))
@@ -370,7 +370,7 @@ def test_why_a_firing_is_skipped(fields: dict[str, Any], why: str) -> None:
 def test_one_active_sender_is_enough() -> None:
     reminder = due(account=AccountFactory.create(status="paused"))
     reminder.set_further_senders([AccountFactory.create(owner=reminder.owner)])
-    assert firing.reason_to_skip(reminder, firing.count_targets([reminder.pk])[reminder.pk]) == ""
+    assert firing.reason_to_skip(reminder, firing.count_audience(reminder, NOW)) == ""
 
 
 @pytest.mark.parametrize(("ends", "status"), [(9, "failed"), (10, "queued")], ids=["just closed", "still open"])

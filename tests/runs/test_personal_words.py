@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
+from fanout.plans.audience import audience
 from fanout.runs import self_test
 from fanout.runs.freezing import freeze, plan_targets, written_part
 from reminders import wording
@@ -99,7 +100,7 @@ def test_a_test_to_oneself_shows_the_first_targets_words(stage):
 def test_the_preview_is_what_is_sent(stage: Stage, text: str) -> None:
     reminder = personal(stage, text)
     parts = [written_part(reminder, part) for part in reminder.messages.all()]
-    shown = wording.preview(parts, wording.Audience.of(reminder).some())
+    shown = wording.preview(parts, wording.Audience(audience(reminder, stage.now)).some())
     stage.fire(reminder)
     stage.play()
     assert set(told(stage)) == {example["parts"][0]["text"] for example in shown}

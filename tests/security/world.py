@@ -28,6 +28,7 @@ from tests.factories import (
     RecipientFactory,
     ReminderFactory,
     RunFactory,
+    SegmentFactory,
     SuppressionFactory,
     TeamFactory,
 )
@@ -118,6 +119,7 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
         "admin/reminders/remindertarget/": ReminderTarget.objects.get(),
         "admin/reminders/reminder/": reminder,
         "admin/reminders/recipient/": RecipientFactory.create(owner=owner, team=team),
+        "admin/reminders/segment/": SegmentFactory.create(owner=owner, team=team),
         "admin/reminders/suppression/": SuppressionFactory.create(),
         "admin/reminders/optoutphrase/": OptOutPhrase.objects.create(phrase="Nie wieder"),
         "admin/reminders/mediafile/": (media := MediaFileFactory.create(owner=owner, team=team)),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from fanout.management.base import BadInput, CrierCommand, find_reminder, find_run, table
+from fanout.plans.follow_up_steps import steps_of_firing
 from fanout.plans.forecast import Forecast, forecast_reminder, forecast_run, template_outlook
+from reminders.models import MOST_STEP_DAYS, Reminder
 from reminders.moments import moment
 
 
@@ -26,16 +29,26 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["reminder"]) == bool(options["run"]):
             raise BadInput("Name either a reminder or a run.")
-        now, templates = timezone.now(), []
+        now, templates, later = timezone.now(), [], []
         if options["run"]:
             run = find_run(options["run"])
             forecast, timezone_name = forecast_run(run, now), run.timezone
         else:
             reminder = find_reminder(options["reminder"])
             forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
-            templates = template_outlook(reminder, forecast.starts_at or now)
+            templates = template_outlook(reminder, forecast.starts_at or now, now)
+            later = follow_ups(reminder, forecast, now)
         report = as_data(forecast) | ({"templates": templates} if templates else {})
-        self.answer(report, forecast.sentence, *templates, *days(forecast, timezone_name))
+        report |= {"follow_ups": later} if later else {}
+        lines = [f"Follow-up {moment(one['at'], timezone_name)}: to at most {one['at_most']:,}." for one in later]
+        self.answer(report, forecast.sentence, *templates, *lines, *days(forecast, timezone_name))
+
+
+def follow_ups(reminder: Reminder, forecast: Forecast, now: datetime) -> list[dict[str, Any]]:
+    """Return when the follow-ups of the next firing are due, each with the number of recipients that it has at most."""
+    at = max(now, reminder.next_fire_at or now)
+    steps = steps_of_firing(reminder, at, {0: forecast.left}, at + timedelta(days=MOST_STEP_DAYS + 1))
+    return [{"at": step.at, "at_most": forecast.left, "parts": step.parts} for step in steps]
 
 
 def as_data(forecast: Forecast) -> dict[str, Any]:

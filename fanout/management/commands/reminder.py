@@ -15,24 +15,27 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
+from accounts import access
 from accounts.addresses import NEW_CHAT_KINDS
 from accounts.channels import templates
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.channels.templates import Template
+from accounts.inputs import as_id
 from accounts.models import Account
-from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, table
+from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, find_segment, table
 from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
 from fanout.models.trail import note
+from fanout.plans.audience import audience
 from fanout.runs.freezing import written_part
-from reminders import media, readiness, schedule, targets, wording
-from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
+from reminders import imports, media, readiness, schedule, targets, wording
+from reminders.models import FollowUpPart, MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
 from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, stored_parts
 from reminders.placeholders import ALWAYS, values_of
 from reminders.readiness import action_through, connect_problem, inmail_problem, senders_problem
 
-REPLY = "reply-"
+REPLY, THEN = "reply-", "then-"
 
 
 class Part(argparse.Action):
@@ -40,8 +43,9 @@ class Part(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
         word = str(option).lstrip("-")
-        name = "reply_parts" if word.startswith(REPLY) else "parts"
-        setattr(namespace, name, [*(getattr(namespace, name, None) or []), (word.removeprefix(REPLY), values)])
+        prefix = next((one for one in (REPLY, THEN) if word.startswith(one)), "")
+        name = {REPLY: "reply_parts", THEN: "then_parts"}.get(prefix, "parts")
+        setattr(namespace, name, [*(getattr(namespace, name, None) or []), (word.removeprefix(prefix), values)])
 
 
 class Command(CrierCommand):
@@ -90,7 +94,17 @@ class Command(CrierCommand):
         add.add_argument("--reply-media", action=Part, metavar="FILE", help="Message 2: a file part")
         add.add_argument("--reply-caption", action=Part, help="Message 2: caption of the preceding file")
         add.add_argument(
-            "--to", required=True, metavar="FILE", help="file with addresses, in the format of import_recipients"
+            "--then-after",
+            action=Part,
+            metavar="DAYS",
+            help="a follow-up so many days later, to those who have not replied; at most three",
+        )
+        add.add_argument("--then-text", action=Part, help="a text part of the preceding --then-after")
+        add.add_argument("--then-media", action=Part, metavar="FILE", help="a file part of the preceding --then-after")
+        add.add_argument("--then-caption", action=Part, help="caption of the preceding --then-media")
+        add.add_argument("--to", metavar="FILE", help="file with addresses, in the format of import_recipients")
+        add.add_argument(
+            "--segment", metavar="SEGMENT", help="number or name: everyone who is in it whenever the reminder fires"
         )
         add.add_argument("--window", default="6-18", help="delivery window: opening and closing hour")
         add.add_argument("--tz", help="default: the account's timezone")
@@ -137,12 +151,22 @@ class Command(CrierCommand):
         if not parts:
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
-        check_captions([*parts, *reply_parts], channels)
+        steps = read_steps(options.get("then_parts") or [], channels)
+        check_captions([*parts, *reply_parts, *(part for _, step in steps for part in step)], channels)
         choice = Choice(accounts)
         choose_templates(parts, choice)
-        listed = read_recipients(options["to"])
-        require_usable(listed, options["to"])
-        reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
+        if not options["to"] and not options["segment"]:
+            raise BadInput("Say to whom: --to with a file, --segment, or both.")
+        listed = imports.RecipientList()
+        if options["to"]:
+            listed = read_recipients(options["to"])
+            require_usable(listed, options["to"])
+        segment = find_segment(options["segment"]) if options["segment"] else None
+        reminder = read_reminder(options, parts, len(listed.entries) + bool(segment), accounts[0])
+        reminder.segment = segment
+        reminder.follow_up_days = [days for days, _ in steps]
+        if segment and not access.may_see(reminder.owner, segment):
+            raise BadInput(f"--segment: {reminder.owner} may not use {segment}: it belongs to another operator.")
         if problem := targets.unreachable_error(accounts, listed.entries):
             raise BadInput(problem)
         if problem := senders_problem(reminder.owner, accounts, (), reminder.subject):
@@ -153,13 +177,16 @@ class Command(CrierCommand):
             reminder.set_further_senders(accounts)
             add_parts(reminder, parts, ReminderMessage)
             add_parts(reminder, reply_parts, ReplyPart)
+            add_follow_ups(reminder, steps)
             count = targets.add_listed(reminder, reminder.owner, listed.entries)
-            if problem := wording.reminder_problem(reminder):
+            if problem := wording.reminder_problem(reminder, wording.Audience(audience(reminder, timezone.now()))):
                 raise BadInput(problem)
             note("added", reminder, None, timezone.now())
         unreached = [fate["problem"] for fate in fates(reminder, choice) if fate["problem"]]
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         data["reply_parts"] = len(reply_parts)
+        data["segment"] = segment.name if segment else None
+        data["follow_up_days"] = reminder.follow_up_days
         data["templates"] = [stored_key(part.get("template")) for part in parts]
         if warning := " ".join(filter(None, [readiness.replies_not_received(reminder), *unreached])):
             data["warning"] = warning
@@ -170,8 +197,9 @@ class Command(CrierCommand):
         """Show the parts as they will be sent to some recipients, or once if all get the same."""
         reminder = find_reminder(options["reminder"])
         parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
-        problem = wording.reminder_problem(reminder)
-        shown = wording.preview(parts, wording.Audience.of(reminder).some())
+        people = wording.Audience(audience(reminder, timezone.now()))
+        problem = wording.reminder_problem(reminder, people)
+        shown = wording.preview(parts, people.some())
         outside = fates(reminder, Choice(reminder.senders))
         data = {"reminder": reminder.pk, "problem": problem, "examples": shown, "without_a_recent_message": outside}
         lines = [line for example in shown for line in as_lines(example)]
@@ -196,11 +224,12 @@ class Command(CrierCommand):
         self.answer({"templates": rows, "note": choice.note()}, *lines)
 
     def list(self, options: dict[str, Any]) -> None:
-        reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
+        reminders = Reminder.objects.select_related("account", "owner", "segment")
+        reminders = reminders.prefetch_related("further_senders")
         # Explicit: a query with counts ignores the order of the model.
         reminders = reminders.annotate(n=Count("targets")).order_by("-pk")
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
-        names = ("reminder", "title", "account", "targets", "window", "next", "problem")
+        names = ("reminder", "title", "account", "targets", "segment", "window", "next", "problem")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
 
@@ -217,8 +246,9 @@ def one_line(text: str) -> str:
 def fates(reminder: Reminder, choice: Choice) -> list[dict[str, str]]:
     """Return what becomes of each part for people who have not written for a day; nothing where that does not
     matter."""
-    person = next(iter(wording.Audience.of(reminder).some()), None)
-    people = reminder.targets.filter(recipient__kind__in=NEW_CHAT_KINDS)
+    recipients = audience(reminder, timezone.now())
+    person = next(iter(wording.Audience(recipients).some()), None)
+    people = recipients.filter(kind__in=NEW_CHAT_KINDS)
     if not choice.needed or person is None or not people.exists():
         return []
     values = values_of(person, [*ALWAYS, *person.fields])
@@ -239,6 +269,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
         "title": reminder.title,
         "account": ", ".join(account.label for account in reminder.senders),
         "targets": targets,
+        "segment": reminder.segment.name if reminder.segment else None,
         "window": f"{reminder.delivery_window_start_hour}-{reminder.delivery_window_end_hour}",
         "timezone": reminder.timezone,
         "cron": reminder.cron,
@@ -272,6 +303,29 @@ def read_parts(typed: list[tuple[str, str]], channels: Sequence[Channel], prefix
         else:
             parts.append({"kind": "text", "text": value})
     return parts
+
+
+Steps = list[tuple[int, list[dict[str, Any]]]]  # the days of each follow-up, and its parts
+
+
+def read_steps(typed: list[tuple[str, str]], channels: Sequence[Channel]) -> Steps:
+    """Return the follow-ups in the order typed: --then-after begins one, and its parts come behind."""
+    steps: list[tuple[int, list[tuple[str, str]]]] = []
+    for word, value in typed:
+        if word == "after":
+            days = as_id(value)
+            if days is None:
+                raise BadInput(f"--then-after takes a number of days, not {value!r}.")
+            steps.append((days, []))
+        elif not steps:
+            raise BadInput(f"--then-{word} needs a --then-after before it.")
+        else:
+            steps[-1][1].append((word, value))
+    read = [(days, read_parts(parts, channels, THEN)) for days, parts in steps]
+    with_parts = {number for number, (_, parts) in enumerate(read, start=1) if parts}
+    if problem := readiness.follow_ups_problem([days for days, _ in read], with_parts):
+        raise BadInput(problem)
+    return read
 
 
 def choose_templates(parts: list[dict[str, Any]], choice: Choice) -> None:
@@ -387,6 +441,17 @@ def add_parts(reminder: Reminder, parts: list[dict[str, Any]], model: type[Remin
             message.template = part.get("template")
         message.full_clean()
         message.save()
+
+
+def add_follow_ups(reminder: Reminder, steps: Steps) -> None:
+    rows = [(number, part) for number, (_, parts) in enumerate(steps, start=1) for part in parts]
+    for position, (number, part) in enumerate(rows):
+        file = add_media(reminder, part["path"]) if "path" in part else None
+        row = FollowUpPart(
+            reminder=reminder, step=number, position=position, kind=part["kind"], text=part["text"], media=file
+        )
+        row.full_clean()
+        row.save()
 
 
 def add_media(reminder: Reminder, path: Path) -> MediaFile:

@@ -21,7 +21,7 @@ from accounts.actions import Action
 from accounts.models import Account, DailyLimit
 from config.logins import DEMO_LOGINS
 from fanout.lanes import accounts
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
+from reminders.models import FollowUpPart, MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Segment
 
 ZONE = "Asia/Kuala_Lumpur"
 GROUPS = 1000
@@ -51,6 +51,7 @@ class Cast:
     accounts: dict[str, Account] = field(default_factory=dict)
     recipients: list[Recipient] = field(default_factory=list)
     people: list[Recipient] = field(default_factory=list)
+    segments: dict[str, Segment] = field(default_factory=dict)
     reminders: dict[str, Reminder] = field(default_factory=dict)
 
 
@@ -62,6 +63,7 @@ def gather(provider: str) -> Cast:
     _add_accounts(cast, team, provider)
     cast.recipients = _groups(cast.mei, team)
     cast.people = _people(cast.mei, team)
+    _add_segments(cast, team)
     _add_reminders(cast, team)
     return cast
 
@@ -166,6 +168,7 @@ def _groups(owner: Any, team: Group) -> list[Recipient]:
             address=f"12036304{n:010d}@g.us",
             name=_name(n),
             tags=[_circle(n)],
+            fields={"place": PLACES[n % len(PLACES)]},
         )
         for n in range(1, GROUPS + 1)
     ]
@@ -194,6 +197,19 @@ def _circle(n: int) -> str:
     return CIRCLES[n // len(PLACES) % len(CIRCLES)]
 
 
+SEGMENTS: dict[str, dict[str, Any]] = {
+    "Choirs and book clubs": {"tags": ["choir", "book club"]},
+    "Quiet harbour circles": {"fields": [["place", "=", "Harbour"]], "not_contacted_days": 2},
+}
+
+
+def _add_segments(cast: Cast, team: Group) -> None:
+    for name, conditions in SEGMENTS.items():
+        cast.segments[name], _ = Segment.objects.get_or_create(
+            owner=cast.mei, name=name, defaults={"team": team, **conditions}
+        )
+
+
 # --- reminders --------------------------------------------------------------------------------------------
 
 GROUPS_LIVE, PEOPLE_LIVE = "Town hall tonight", "Can you help on Saturday?"
@@ -210,6 +226,8 @@ class Spec:
     targets: int
     fields: dict[str, Any] = field(default_factory=dict)
     people: bool = False  # in place of groups
+    segment: str = ""  # in place of fixed targets
+    follow_ups: tuple[str, ...] = ()
 
 
 REMINDERS = (
@@ -240,12 +258,35 @@ REMINDERS = (
         people=True,
     ),
     Spec(
+        "Recycling tomorrow",
+        "Office line",
+        (("text", "Recycling is collected tomorrow from 7: put it out tonight."),),
+        180,
+        {"schedule": "cron", "cron": "0 14 * * 1,4"},
+    ),
+    Spec(
+        "Bus timetable",
+        "Office line",
+        (("text", "The new timetable is at every stop."),),
+        60,
+        {"schedule": "cron", "cron": "30 14 * * 4"},
+    ),
+    Spec(
+        "Harbour news",
+        "Events line",
+        (("text", "The harbour festival needs you: who can help?"),),
+        0,
+        {"schedule": "cron", "cron": "30 10 * * 3"},
+        segment="Quiet harbour circles",
+    ),
+    Spec(
         PEOPLE_LIVE,
         "Events line",
         (("text", "Can you help at the market on Saturday? Please answer yes or no."),),
         PEOPLE,
-        {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24},
+        {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24, "follow_up_days": [2, 5]},
         people=True,
+        follow_ups=("We still need hands on Saturday. Can you help?", "Last call: shall we count on you?"),
     ),
     Spec(
         GROUPS_LIVE,
@@ -266,6 +307,7 @@ def _add_reminders(cast: Cast, team: Group) -> None:
             defaults={"team": team, "account": account, "timezone": ZONE, **_time(spec), **spec.fields},
         )
         if made:
+            reminder.segment = cast.segments.get(spec.segment)
             _fill_reminder(reminder, spec, cast)
         cast.reminders[spec.title] = reminder
 
@@ -279,12 +321,14 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
     for position, (kind, text) in enumerate(spec.parts):
         media = _picture(reminder, position) if kind == "image" else None
         ReminderMessage.objects.create(reminder=reminder, position=position, kind=kind, text=text, media=media)
+    for number, text in enumerate(spec.follow_ups, start=1):
+        FollowUpPart.objects.create(reminder=reminder, step=number, position=number - 1, text=text)
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=recipient, position=position)
         for position, recipient in enumerate((cast.people if spec.people else cast.recipients)[: spec.targets])
     )
     reminder.next_fire_at = reminder.firing_after(timezone.now())
-    reminder.save(update_fields=["next_fire_at"])
+    reminder.save(update_fields=["next_fire_at", "segment"])
 
 
 def _picture(reminder: Reminder, position: int) -> MediaFile:

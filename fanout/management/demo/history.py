@@ -292,7 +292,7 @@ def _end(run: Run, past: Past, last: RunTarget | None) -> datetime:
 
 def _summary(run: Run, past: Past, reminder: Reminder) -> str:
     if past.status == Run.Status.SKIPPED:
-        return firing.reason_to_skip(reminder, firing.count_targets([reminder.pk])[reminder.pk])
+        return firing.reason_to_skip(reminder, firing.count_audience(reminder, run.scheduled_for))
     if past.status == Run.Status.FAILED:
         return texts.closed_before_start(run.facts())
     if past.status == Run.Status.PAUSED:

@@ -12,7 +12,7 @@ document.addEventListener("DOMContentLoaded", () => {
   said.setAttribute("aria-live", "polite");
   form.append(said);
 
-  const groups = [...form.querySelectorAll("#messages-group, #reply_parts-group")];
+  const groups = [...form.querySelectorAll("#messages-group, #reply_parts-group, #follow_up_parts-group")];
   const boxesOf = (group) => [...group.querySelectorAll(".inline-related:not(.empty-form)")];
   const field = (box, name) => box.querySelector(`[name$="-${name}"]`);
   const isRemoved = (box) => field(box, "DELETE")?.checked;

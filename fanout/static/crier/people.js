@@ -154,7 +154,14 @@ document.addEventListener("DOMContentLoaded", () => {
   const problems = node("ul", "lines");
   problems.setAttribute("aria-live", "polite");
   paste.closest(".form-row").append(problems);
+  const segment = form.elements.namedItem("segment");
+  const members = node("p", "quiet");
+  members.dataset.segment = "";
+  members.setAttribute("aria-live", "polite");
+  segment?.closest(".form-row").append(members);
+
   document.addEventListener("crier:forecast", (event) => {
+    members.textContent = event.detail.segment;
     const { lines, tags } = event.detail;
     const read = lines.good ? `${lines.good} read${lines.repeated ? `, ${lines.repeated} more than once` : ""}.` : "";
     const rows = lines.problems.map((problem) => node("li", "problem", problem[0].toUpperCase() + problem.slice(1)));

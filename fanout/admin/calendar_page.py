@@ -1,0 +1,168 @@
+"""The calendar: what fires when through which account, by week or month, and when accounts are free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts import access
+from accounts.inputs import as_id
+from accounts.models import Account
+from fanout.admin.run_status import my_zone
+from fanout.plans.agenda import MOST_ACCOUNTS, MOST_DAYS, USUAL_HOURS, AccountDay, Agenda, Entry, agenda, gap_in_words
+
+WEEK, MONTH = "week", "month"
+#: entries of one day in the view of a month
+SHOWN = 4
+#: free times of one day that are offered
+OFFERED = 2
+ROUNDED = timedelta(minutes=5)
+FARTHEST = timedelta(days=366)
+
+
+def calendar_page(request: HttpRequest) -> HttpResponse:
+    if not request.user.has_perm("fanout.view_run"):
+        raise PermissionDenied
+    now, zone = timezone.now(), my_zone()
+    today = now.astimezone(ZoneInfo(zone)).date()
+    view = MONTH if request.GET.get("view") == MONTH else WEEK
+    day = _chosen_day(request.GET.get("day", ""), today)
+    days = _week_of(day) if view == WEEK else _weeks_of_month(day)
+    only = as_id(request.GET.get("account", ""))
+    found = agenda(request.user, days, zone, now, only)
+    may_add = access.may_do(request.user, "reminders.add_reminder")
+    context: dict[str, Any] = {
+        "title": "Calendar",
+        "view": view,
+        "today": today,
+        "day": day,
+        "only": only,
+        "accounts": access.visible(request.user, Account.objects.filter(archived=False)).order_by("label"),
+        "more_accounts": len(found.accounts) >= MOST_ACCOUNTS,
+        "agenda": found,
+        "far": (days[-1] - today).days > MOST_DAYS,
+        "most_days": MOST_DAYS,
+        "usual": f"{USUAL_HOURS[0]}:00–{USUAL_HOURS[1]}:00",
+        "heading": f"{days[0]:%d %b} – {days[-1]:%d %b %Y}" if view == WEEK else f"{day:%B %Y}",
+        "links": _links(view, day, today, only),
+        "days": days,
+    }
+    if view == WEEK:
+        context["rows"] = [_row(found, account, days, zone, may_add) for account in found.accounts]
+    else:
+        cells = [_month_day(found, one, day, only) for one in days]
+        context["weeks"] = [cells[n : n + 7] for n in range(0, len(cells), 7)]
+    page = admin.site.each_context(request) | context
+    return TemplateResponse(request, "crier/calendar.html", page)
+
+
+# --- days -------------------------------------------------------------------------------------------------
+
+
+def _chosen_day(text: str, today: date) -> date:
+    """Return the day in the address, if it can be shown; else today."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return today
+    return day if abs(day - today) <= FARTHEST else today
+
+
+def _week_of(day: date) -> list[date]:
+    monday = day - timedelta(days=day.weekday())
+    return [monday + timedelta(days=n) for n in range(7)]
+
+
+def _weeks_of_month(day: date) -> list[date]:
+    """Return the days of the weeks that the month touches."""
+    first = day.replace(day=1)
+    last = (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+    monday = _week_of(first)[0]
+    return [monday + timedelta(days=n) for n in range((_week_of(last)[-1] - monday).days + 1)]
+
+
+def _links(view: str, day: date, today: date, only: int | None) -> dict[str, str]:
+    if view == WEEK:
+        before, after = day - timedelta(days=7), day + timedelta(days=7)
+    else:
+        before = day.replace(day=1) - timedelta(days=1)
+        after = (day.replace(day=1) + timedelta(days=31)).replace(day=1)
+    return {
+        "before": calendar_url(view, before, only),
+        "after": calendar_url(view, after, only),
+        "now": calendar_url(view, today, only),
+        "week": calendar_url(WEEK, day, only),
+        "month": calendar_url(MONTH, day, only),
+    }
+
+
+def calendar_url(view: str, day: date, only: int | None) -> str:
+    parameters = {"view": view, "day": day.isoformat()} | ({"account": only} if only is not None else {})
+    return f"{reverse('admin:calendar')}?{urlencode(parameters)}"
+
+
+# --- cells ------------------------------------------------------------------------------------------------
+
+
+def _row(found: Agenda, account: Account, days: Sequence[date], zone: str, may_add: bool) -> dict[str, Any]:
+    cells = [_cell(found.cells[account.pk, day], account, zone, may_add) for day in days]
+    return {"account": account, "cells": cells}
+
+
+def _cell(cell: AccountDay, account: Account, zone: str, may_add: bool) -> dict[str, Any]:
+    today = timezone.now().astimezone(ZoneInfo(zone)).date()
+    gaps = [
+        {"words": gap_in_words(begin, end, zone), "url": _new_reminder(account, begin, zone)}
+        for begin, end in cell.gaps[:OFFERED]
+    ]
+    return {
+        "day": cell.day,
+        "entries": [_shown(entry) for entry in cell.entries],
+        "words": cell.words(zone) if cell.day >= today else "",
+        "full": cell.full and cell.day >= today,
+        "gaps": gaps if may_add else [],
+    }
+
+
+def _new_reminder(account: Account, begin: datetime, zone: str) -> str:
+    """Return the form of a new reminder that fires once at the beginning of a free time."""
+    local = begin.astimezone(ZoneInfo(zone)).replace(tzinfo=None, second=0, microsecond=0)
+    late = timedelta(minutes=-local.minute % 5) or (ROUNDED if begin.second else timedelta())
+    at = local + late
+    parameters = {"account": account.pk, "schedule": "once", "fire_at": f"{at:%Y-%m-%dT%H:%M}", "timezone": zone}
+    return f"{reverse('admin:reminders_reminder_add')}?{urlencode(parameters)}"
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    url = ""
+    if entry.run is not None:
+        url = reverse("admin:fanout_run_change", args=[entry.run])
+    elif entry.reminder is not None:
+        url = reverse("admin:reminders_reminder_change", args=[entry.reminder])
+    return {"entry": entry, "url": url}
+
+
+def _month_day(found: Agenda, day: date, chosen: date, only: int | None) -> dict[str, Any]:
+    entries = found.on(day)
+    labels = {account.pk: account.label for account in found.accounts}
+    shown = [_shown(entry) | {"account": labels[entry.account]} for entry in entries[:SHOWN]]
+    cells = [(account.label, found.cells[account.pk, day]) for account in found.accounts]
+    full = [label for label, cell in cells if cell.planned and cell.full]
+    return {
+        "day": day,
+        "inside": day.month == chosen.month,
+        "entries": shown,
+        "more": max(0, len(entries) - SHOWN),
+        "full": full,
+        "url": calendar_url(WEEK, day, only),
+    }

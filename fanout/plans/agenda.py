@@ -1,0 +1,317 @@
+"""What happens on which day: firings to come, runs that go on, past runs, and each account's used and free capacity.
+
+Every time and number is the forecast's: one look ahead through the queues of all accounts (`upcoming`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Q, QuerySet
+
+from accounts import access
+from accounts.models import Account
+from fanout.models import Run
+from fanout.plans.outlook import RunOutlook, slowest
+from fanout.plans.projection import AccountSnapshot, moment
+from fanout.plans.queue import Senders, read_senders, starts_at
+from fanout.plans.upcoming import LATE, Ahead, Firing, due_reminders, look_ahead_until
+from reminders.models import Reminder
+from reminders.moments import closing_time, wall_clock
+from reminders.window import Window
+
+#: entries that a page looks at; a reminder every five minutes would have thousands
+MOST_FIRINGS = 500
+MOST_PAST = 300
+MOST_ACCOUNTS = 60
+#: days that can be looked ahead: beyond, caps and lists will have changed anyway
+MOST_DAYS = 62
+#: a shorter time between two sendings is not offered for another reminder
+WORTH_OFFERING = timedelta(minutes=30)
+#: of a new reminder: free times are those within them
+USUAL_HOURS = (
+    int(Reminder._meta.get_field("delivery_window_start_hour").default),
+    int(Reminder._meta.get_field("delivery_window_end_hour").default),
+)
+UNSEEN = "another reminder of this account"
+GOOD, LATER, BAD, PAST = "good", "warn", "bad", "mute"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One account's part of a firing or run on one day. `problem` says in words what its tone says in colour."""
+
+    account: int
+    day: date
+    due: datetime
+    begins: datetime
+    ends: datetime | None
+    title: str
+    targets: int
+    tone: str
+    words: str
+    reminder: int | None = None
+    run: int | None = None
+
+    @property
+    def problem(self) -> bool:
+        return self.tone in (LATER, BAD)
+
+
+@dataclass(slots=True)
+class AccountDay:
+    """One account on one day: what it sends, how much is planned and free, and when."""
+
+    account: int
+    day: date
+    entries: list[Entry] = field(default_factory=list)
+    planned: int = 0
+    used: int = 0
+    free: int = 0
+    capped: bool = False
+    busy: list[tuple[datetime, datetime]] = field(default_factory=list)
+    gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        return not self.free and not self.gaps
+
+    def words(self, zone: str) -> str:
+        """Return for example "320 planned, 180 free, busy until 14:20"."""
+        numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
+        until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
+        busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
+        free = "full" if self.free <= 0 else f"{self.free:,} free"
+        return ", ".join(text for text in [*numbers, free, busy] if text)
+
+
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    days: list[date]
+    accounts: list[Account]
+    cells: Mapping[tuple[int, date], AccountDay]
+    #: more fires than is shown
+    cut: bool = False
+
+    def on(self, day: date) -> list[Entry]:
+        """Return the entries of all accounts on a day, in order."""
+        entries = [entry for account in self.accounts for entry in self.cells[account.pk, day].entries]
+        return sorted(entries, key=lambda entry: (entry.begins, entry.title))
+
+
+def agenda(user: Any, days: Sequence[date], zone: str, now: datetime, only: int | None = None) -> Agenda:
+    """Return what happens on these days by the reader's clock, through the accounts that the person sees. Reminders of
+    others through these accounts count, but are not named. `only`: one account."""
+    mine = access.visible(user, Account.objects.filter(archived=False))
+    mine = mine.filter(pk=only) if only is not None else mine
+    accounts = list(mine.order_by("label", "pk")[:MOST_ACCOUNTS])
+    ids = [account.pk for account in accounts]
+    until = min(_starts(max(days), zone) + timedelta(days=1), now + timedelta(days=MOST_DAYS))
+    ahead, senders = _look(ids, now, until)
+    cells = {(pk, day): AccountDay(pk, day) for pk in ids for day in days}
+    entries = [
+        *_past(user, ids, _starts(min(days), zone), now, zone),
+        *_of_firings(ahead.firings, accounts, _seen(user, Reminder, [f.reminder.pk for f in ahead.firings]), zone, now),
+        *_of_runs(ahead, user, zone, now),
+    ]
+    for entry in sorted(entries, key=lambda entry: entry.begins):
+        if (cell := cells.get((entry.account, entry.day))) is not None:
+            cell.entries.append(entry)
+    for account in accounts:
+        _count(account, ahead, senders.snapshots[account.pk], cells, days, zone, now)
+    return Agenda(list(days), accounts, cells, cut=len(ahead.firings) >= MOST_FIRINGS)
+
+
+def _look(accounts: Sequence[int], now: datetime, until: datetime) -> tuple[Ahead, Senders]:
+    """Look ahead through everything that the accounts will send, also for other people."""
+    through = Q(account__in=accounts) | Q(further_senders__account__in=accounts)
+    mine = Reminder.objects.filter(pk__in=Reminder.objects.filter(through).values("pk"))
+    reminders = due_reminders(mine, now, until, MOST_FIRINGS) if until > now else []
+    wanted = {*accounts, *(account.pk for reminder in reminders for account in reminder.senders)}
+    senders = read_senders(Q(pk__in=wanted), now)
+    return look_ahead_until(reminders, senders, now, until, MOST_FIRINGS, whole=True), senders
+
+
+def _starts(day: date, zone: str) -> datetime:
+    return datetime.combine(day, time(), ZoneInfo(zone)).astimezone(UTC)
+
+
+def _day(at: datetime, zone: str) -> date:
+    return at.astimezone(ZoneInfo(zone)).date()
+
+
+def _seen(user: Any, model: type[Reminder] | type[Run], ids: Sequence[int]) -> set[int]:
+    rows: QuerySet[Any] = access.visible(user, model._default_manager.filter(pk__in=set(ids)))
+    return set(rows.values_list("pk", flat=True))
+
+
+# --- entries ---------------------------------------------------------------------------------------------
+
+
+def _of_firings(
+    firings: Sequence[Firing], accounts: Sequence[Account], seen: set[int], zone: str, now: datetime
+) -> Iterator[Entry]:
+    for firing in firings:
+        reminder = firing.reminder
+        for account in accounts:
+            if not firing.shares.get(account.pk) and (firing.targets or account.pk != reminder.account_id):
+                continue
+            mine, named = firing.share(account), reminder.pk in seen
+            late = mine.fits and mine.late_by >= LATE
+            entry = Entry(
+                account=account.pk,
+                day=_day(mine.starts_at or mine.at, zone),
+                due=mine.at,
+                begins=mine.starts_at or mine.at,
+                ends=mine.ends_at,
+                title=mine.title if named else UNSEEN,
+                targets=mine.targets,
+                tone=BAD if not mine.targets or not mine.fits else LATER if late else GOOD,
+                words=f"{'at most, without a reply: ' if mine.step else ''}{mine.verdict(zone, now)}",
+                reminder=reminder.pk if named else None,
+            )
+            yield entry
+            yield from _following(entry, mine.lanes.get(account.pk), zone)
+
+
+def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entry]:
+    """Yield what is left of runs: those that go out now, and paused ones that go on by themselves."""
+    ids = {queued.run_id for lane in ahead.lanes.values() for queued in lane.queue if queued.run_id > 0}
+    runs = Run.objects.defer("parts", "reply_parts").in_bulk(ids)
+    seen = _seen(user, Run, list(ids))
+    for pk, lane in ahead.lanes.items():
+        for queued, outlook in zip(lane.queue, lane.outlook.runs):
+            run = runs.get(queued.run_id)
+            if run is None or outlook.first is None:
+                continue
+            resumes = run.status == Run.Status.PAUSED
+            begins = max(moment(outlook.first), starts_at(run))
+            entry = Entry(
+                account=pk,
+                day=_day(begins, zone),
+                due=starts_at(run),
+                begins=begins,
+                ends=moment(outlook.last) if outlook.last else None,
+                title=run.title if run.pk in seen else UNSEEN,
+                targets=queued.work.targets,
+                tone=GOOD if len(outlook.days) == 1 else LATER,
+                words=("resumes by itself" if resumes else "going out")
+                + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
+                run=run.pk if run.pk in seen else None,
+            )
+            yield entry
+            yield from _following(entry, outlook, zone)
+
+
+def _following(entry: Entry, outlook: RunOutlook | None, zone: str) -> Iterator[Entry]:
+    """Yield the further days of a firing or run that takes several."""
+    for plan in outlook.days[1:] if outlook else ():
+        day = _day(plan.ends_at, zone)
+        if day != entry.day:
+            words = f"goes on with {plan.targets:,} if it is resumed"
+            yield replace(entry, day=day, begins=plan.ends_at, ends=plan.ends_at, targets=plan.targets, words=words)
+
+
+def _past(user: Any, accounts: Sequence[int], since: datetime, now: datetime, zone: str) -> Iterator[Entry]:
+    """Yield the runs that were made on the days before; only those that the person sees."""
+    runs = access.visible(user, Run.objects.filter(archived=False, is_test=False, answers=None))
+    runs = runs.filter(scheduled_for__gte=since, scheduled_for__lt=now, account__in=accounts)
+    runs = runs.filter(status__in=[*Run.FINISHED, Run.Status.PAUSED], resume_at=None)
+    for run in runs.defer("parts", "reply_parts").order_by("-scheduled_for")[:MOST_PAST]:
+        bad = run.status in (Run.Status.FAILED, Run.Status.PAUSED)
+        yield Entry(
+            account=run.account_id,
+            day=_day(run.scheduled_for, zone),
+            due=run.scheduled_for,
+            begins=run.scheduled_for,
+            ends=run.finished_at,
+            title=run.title,
+            targets=run.total,
+            tone=BAD if bad else PAST,
+            words=f"{run.get_status_display().lower()}: {run.sent:,} of {run.total:,} sent",
+            run=run.pk,
+        )
+
+
+# --- capacity --------------------------------------------------------------------------------------------
+
+
+def _count(
+    account: Account,
+    ahead: Ahead,
+    snapshot: AccountSnapshot,
+    cells: Mapping[tuple[int, date], AccountDay],
+    days: Sequence[date],
+    zone: str,
+    now: datetime,
+) -> None:
+    """Fill in what is planned and free on each day: by the cap, and by the time that is left at the account's pace."""
+    planned: defaultdict[date, int] = defaultdict(int)
+    busy: defaultdict[date, list[tuple[datetime, datetime]]] = defaultdict(list)
+    for outlook in ahead.lanes[account.pk].outlook.runs:
+        for number, plan in enumerate(outlook.days):
+            day = _day(plan.ends_at, zone)
+            planned[day] += plan.messages
+            first = moment(outlook.first) if number == 0 and outlook.first is not None else None
+            begins = max(first or _opening(snapshot, day, zone), _starts(day, zone))
+            busy[day].append((begins, max(begins, plan.ends_at)))
+    pace = slowest(snapshot.pace_settings, 1, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]
+    for day in days:
+        cell = cells[account.pk, day]
+        cell.planned, cell.busy = planned[day], _merged(busy[day])
+        today = day == _day(now, zone)
+        cell.used = snapshot.used if today else 0
+        cell.gaps = list(_gaps(snapshot, cell.busy, day, zone, now))
+        seconds = sum((end - begin).total_seconds() for begin, end in cell.gaps)
+        by_time = seconds / max(pace, 1e-3)
+        cap = snapshot.caps[""].on(day)
+        cell.capped = cap is not None
+        by_cap = math.inf if cap is None else cap - cell.used - cell.planned
+        usable = account.status == Account.Status.ACTIVE
+        cell.free = max(0, int(min(by_time, by_cap))) if usable else 0
+        if not cell.free:
+            cell.gaps = []
+
+
+def _opening(snapshot: AccountSnapshot, day: date, zone: str) -> datetime:
+    return snapshot.hours.next_open(_starts(day, zone))
+
+
+def _merged(spans: list[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """Return the times as they follow each other; those with a short time between them as one."""
+    merged: list[tuple[datetime, datetime]] = []
+    for begin, end in sorted(spans):
+        if merged and begin - merged[-1][1] < WORTH_OFFERING:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _gaps(
+    snapshot: AccountSnapshot, busy: Sequence[tuple[datetime, datetime]], day: date, zone: str, now: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the times of the day, within the usual delivery hours, in which the account may send and has nothing to
+    send."""
+    noon = _starts(day, zone) + timedelta(hours=12)
+    usual = Window(zone, *USUAL_HOURS)
+    at, ends = max(usual.opens_on(noon), now), usual.closes_on(noon)
+    while at < ends:
+        at = snapshot.hours.next_open(at)
+        closes = min(snapshot.hours.closes_at(at) or ends, ends)
+        for begin, end in [*busy, (closes, closes)]:
+            free_until = min(max(begin, at), closes)
+            if free_until - at >= WORTH_OFFERING:
+                yield at, free_until
+            at = max(at, min(end, closes))
+        at = max(at, closes) + timedelta(seconds=1)
+
+
+def gap_in_words(begin: datetime, end: datetime, zone: str) -> str:
+    return f"{begin.astimezone(ZoneInfo(zone)):%H:%M}–{closing_time(end, zone)}"

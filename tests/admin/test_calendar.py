@@ -1,0 +1,127 @@
+"""The calendar's page, and the feed for calendar programs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import CalendarFeed
+from fanout.admin.calendar_feed import _folded, _text
+from fanout.models import TrailEntry
+from tests.admin.conftest import login
+from tests.factories import AccountFactory, ReminderFactory
+
+pytestmark = pytest.mark.django_db
+PAGE, FEED = reverse("admin:calendar"), reverse("admin:calendar_feed")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    cache.clear()
+
+
+def fires_tomorrow(owner: Any, **fields: Any) -> Any:
+    at = (timezone.now() + timedelta(days=1)).replace(hour=10)
+    plain = {"schedule": "once", "fire_at": at, "next_fire_at": at, "timezone": "UTC", "targets": 2}
+    return ReminderFactory.create(account=AccountFactory.create(owner=owner, label="Line"), **plain | fields)
+
+
+def test_week_and_month_show_the_firing(operator: Any) -> None:
+    reminder = fires_tomorrow(operator, title="Choir <b>")
+    day = f"{reminder.fire_at:%Y-%m-%d}"
+    for view in ("week", "month"):
+        page = login(operator).get(PAGE, {"view": view, "day": day}).content.decode()
+        assert "Choir &lt;b&gt;" in page
+        assert "Choir <b>" not in page
+        assert reverse("admin:reminders_reminder_change", args=[reminder.pk]) in page
+
+
+@pytest.mark.parametrize(
+    "query", [{"day": "x"}, {"day": "9999-12-31"}, {"view": "x"}, {"account": "x"}, {"account": 9}]
+)
+def test_any_address_shows_something(operator: Any, query: dict[str, Any]) -> None:
+    assert login(operator).get(PAGE, query).status_code == 200
+
+
+def test_strangers_see_nothing_of_it(operator: Any, colleague: Any) -> None:
+    reminder = fires_tomorrow(operator, title="Mine")
+    page = login(colleague).get(PAGE, {"account": reminder.account_id}).content.decode()
+    assert "Mine" not in page
+    assert "Line" not in page
+
+
+def test_a_free_time_starts_a_reminder_there(operator: Any) -> None:
+    account = AccountFactory.create(owner=operator)
+    day = timezone.now() + timedelta(days=2)
+    response = login(operator).get(PAGE, {"day": f"{day:%Y-%m-%d}"})
+    gaps = [gap for row in response.context["rows"] for cell in row["cells"] for gap in cell["gaps"]]
+    url = gaps[-1]["url"]
+    asked = parse_qs(urlsplit(url).query)
+    assert asked["account"] == [str(account.pk)]
+    page = login(operator).get(url).content.decode()
+    assert f'value="{asked["fire_at"][0]}"' in page
+    assert asked["fire_at"][0].endswith("T06:00")
+
+
+def test_a_viewer_gets_no_free_times(viewer: Any, team: Any, operator: Any) -> None:
+    AccountFactory.create(owner=operator, team=team)
+    rows = login(viewer).get(PAGE).context["rows"]
+    assert rows
+    assert not [gap for row in rows for cell in row["cells"] for gap in cell["gaps"]]
+
+
+# --- the feed ---------------------------------------------------------------------------------------------
+
+
+def made(user: Any) -> str:
+    address: str = login(user).post(FEED, {"make": "1"}).context["address"]
+    return urlsplit(address).path
+
+
+def test_a_program_reads_it_by_the_secret_until_that_is_revoked(operator: Any) -> None:
+    fires_tomorrow(operator, title="Choir; at 8,\r\nBEGIN:VEVENT")
+    address = made(operator)
+    answer = Client().get(address)
+    assert (answer.status_code, answer["Content-Type"]) == (200, "text/calendar; charset=utf-8")
+    text = answer.content.decode()
+    assert text.startswith("BEGIN:VCALENDAR\r\nVERSION:2.0\r\n")
+    assert text.endswith("END:VCALENDAR\r\n")
+    assert text.count("\r\nBEGIN:VEVENT\r\n") == text.count("\r\nEND:VEVENT\r\n") == 1
+    assert "Choir\\; at 8\\,\\n" in text.replace("\r\n ", "")
+    assert all(len(line.encode()) <= 75 for line in text.split("\r\n"))
+    token = address.rsplit("/", 1)[-1].removesuffix(".ics")
+    assert token not in str(list(CalendarFeed.objects.values_list())), "only its hash is kept"
+    assert token not in str(list(TrailEntry.objects.values_list()))
+
+    second = made(operator)
+    assert Client().get(address).status_code == 404, "a new address ends the old one"
+    assert Client().get(second).status_code == 200
+    login(operator).post(FEED, {"revoke": "1"})
+    assert Client().get(second).status_code == 404
+    assert not CalendarFeed.objects.exists()
+
+
+def test_the_secret_of_someone_who_left_opens_nothing(operator: Any) -> None:
+    address = made(operator)
+    operator.is_active = False
+    operator.save(update_fields=["is_active"])
+    assert Client().get(address).status_code == 404
+
+
+@pytest.mark.parametrize("token", ["x", "a" * 500, "%C3%A9"])
+def test_a_wrong_secret(token: str) -> None:
+    assert Client().get(f"/admin/calendar/{token}.ics").status_code == 404
+
+
+def test_lines_are_folded_between_characters() -> None:
+    pieces = list(_folded("é" * 100))
+    assert "".join(piece.removeprefix(" ") for piece in pieces) == "é" * 100
+    assert max(len(piece.encode()) for piece in pieces) <= 75
+    assert _text("a\\b\n;,") == "a\\\\b\\n\\;\\,"

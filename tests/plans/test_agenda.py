@@ -1,0 +1,148 @@
+"""The calendar's days: firings, resumptions, past runs, and what is free."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from accounts.models import Account
+from fanout.plans.agenda import Agenda, Entry, agenda
+from fanout.plans.forecast import forecast_reminder
+from reminders.models import Reminder
+from tests.factories import AccountFactory, DailyLimitFactory, ReminderFactory, RunFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 1, 5, 7, tzinfo=UTC)  # a Monday
+WEEK = [date(2026, 1, 5) + timedelta(days=n) for n in range(7)]
+MONDAY, TUESDAY, THURSDAY = WEEK[0], WEEK[1], WEEK[3]
+
+
+def due(account: Account, at: datetime, targets: int = 3, **fields: Any) -> Reminder:
+    plain = {"schedule": "once", "fire_at": at, "next_fire_at": at, "timezone": "UTC", "enabled": True}
+    hours = {"delivery_window_start_hour": 6, "delivery_window_end_hour": 18}
+    return ReminderFactory.create(account=account, targets=targets, **plain | hours | fields)
+
+
+def look(account: Account, days: list[date] = WEEK, user: Any = None, zone: str = "UTC") -> Agenda:
+    return agenda(user or account.owner, days, zone, NOW)
+
+
+def entries(found: Agenda, account: Account, day: date) -> list[Entry]:
+    return found.cells[account.pk, day].entries
+
+
+def test_every_firing_of_the_week_is_there_with_the_forecasts_times() -> None:
+    account = AccountFactory.create(max_send_per_minute=60)
+    once = due(account, NOW + timedelta(hours=2), targets=30)
+    due(account, NOW + timedelta(hours=3), schedule="cron", fire_at=None, cron="0 10 * * *", targets=1)
+    found = look(account)
+    assert [len(found.on(day)) for day in WEEK] == [2, 1, 1, 1, 1, 1, 1]
+    first = entries(found, account, MONDAY)[0]
+    expected = forecast_reminder(once, NOW)
+    assert (first.reminder, first.targets, first.tone) == (once.pk, 30, "good")
+    assert first.begins == expected.starts_at
+    assert first.ends is not None
+    assert expected.ends_at is not None
+    assert abs(first.ends - expected.ends_at) < timedelta(seconds=2)
+    assert "fits, done" in first.words
+
+
+def test_days_are_those_of_the_reader() -> None:
+    account = AccountFactory.create()
+    due(account, NOW + timedelta(hours=10))  # 17:00 UTC
+    assert entries(look(account), account, MONDAY)
+    there = look(account, zone="Asia/Kuala_Lumpur")
+    assert not entries(there, account, MONDAY)
+    assert entries(there, account, TUESDAY)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tone", "words"),
+    [
+        ({"targets": 0}, "bad", "has no recipients"),
+        ({"targets": 5000}, "bad", "won't fit"),
+        ({"delivery_window_end_hour": 7, "delivery_window_start_hour": 6}, "bad", "nothing would be sent"),
+    ],
+)
+def test_conflicts_have_words(fields: dict[str, Any], tone: str, words: str) -> None:
+    account = AccountFactory.create(max_send_per_minute=2, send_burst=1)
+    size = fields.pop("targets", 1)
+    reminder = due(account, NOW + timedelta(hours=1), targets=min(size, 1), **fields)
+    if size > 1:
+        DailyLimitFactory.create(account=account, limit=0)
+    (entry, *_) = entries(look(account), account, MONDAY)
+    assert (entry.tone, words in entry.words, entry.reminder) == (tone, True, reminder.pk)
+    assert entry.problem
+
+
+def test_one_that_waits_for_another_is_late() -> None:
+    account = AccountFactory.create(max_send_per_minute=1, send_burst=1)
+    due(account, NOW + timedelta(hours=1), targets=20)
+    due(account, NOW + timedelta(hours=1, minutes=1), targets=2)
+    _, late = entries(look(account), account, MONDAY)
+    assert (late.tone, "late" in late.words) == ("warn", True)
+
+
+def test_what_is_used_and_free() -> None:
+    account = AccountFactory.create(max_send_per_minute=60, hours_start=8, hours_end=12, timezone="UTC")
+    DailyLimitFactory.create(account=account, limit=100)
+    due(account, NOW + timedelta(days=1, hours=2), targets=40)
+    found = look(account)
+    cell = found.cells[account.pk, TUESDAY]
+    assert (cell.planned, cell.free, cell.full) == (40, 60, False)
+    assert [(begin.hour, end.hour) for begin, end in cell.gaps] == [(8, 9), (9, 12)]
+    assert cell.words("UTC").startswith("40 planned, 60 free")
+    assert found.cells[account.pk, THURSDAY].free == 100
+    Account.objects.update(status="paused")
+    assert look(account).cells[account.pk, THURSDAY].full
+
+
+def test_a_day_is_full_when_the_cap_is_used_up() -> None:
+    account = AccountFactory.create(timezone="UTC")
+    DailyLimitFactory.create(account=account, limit=10)
+    due(account, NOW + timedelta(days=1, hours=2), targets=25, auto_resume=True)
+    found = look(account)
+    assert [found.cells[account.pk, day].planned for day in WEEK[1:5]] == [10, 10, 5, 0]
+    cell = found.cells[account.pk, TUESDAY]
+    assert (cell.full, cell.words("UTC")) == (True, "10 planned, full")
+    assert "goes on with 10" in entries(found, account, WEEK[2])[0].words
+
+
+def test_resumptions_and_runs_that_go_out_are_there() -> None:
+    account = AccountFactory.create()
+    run = RunFactory.create(
+        reminder__account=account,
+        scheduled_for=NOW - timedelta(days=1),
+        status="paused",
+        pause_reason="window_closed",
+        resume_at=NOW + timedelta(days=1, hours=2),
+        targets={"pending": 2},
+    )
+    (entry,) = entries(look(account), account, TUESDAY)
+    assert (entry.run, entry.words, entry.begins) == (run.pk, "resumes by itself", run.resume_at)
+
+
+def test_past_runs_of_the_week() -> None:
+    account = AccountFactory.create()
+    run = RunFactory.create(
+        reminder__account=account, scheduled_for=NOW - timedelta(hours=1), status="success", targets={"sent": 2}
+    )
+    (entry,) = entries(look(account), account, MONDAY)
+    assert (entry.run, entry.tone, entry.words) == (run.pk, "mute", "success: 2 of 2 sent")
+
+
+def test_reminders_of_others_count_and_are_not_named() -> None:
+    account = AccountFactory.create()
+    theirs = due(account, NOW + timedelta(hours=2), owner=UserFactory.create(), title="Secret")
+    (entry,) = entries(look(account), account, MONDAY)
+    assert (entry.title, entry.reminder, entry.targets) == ("another reminder of this account", None, 3)
+    assert not look(account, user=theirs.owner).accounts, "the account is not theirs"
+
+
+def test_a_far_month_is_not_planned() -> None:
+    account = AccountFactory.create()
+    due(account, NOW + timedelta(days=90))
+    far = [date(2026, 4, 5)]
+    assert not look(account, far).on(far[0])
