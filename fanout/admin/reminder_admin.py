@@ -208,6 +208,7 @@ class ReminderAdmin(ButtonsAdmin):
                     "timezone",
                     "even_if_late",
                     "auto_resume",
+                    "resume_after_limit",
                 )
             },
         ),

@@ -58,6 +58,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "window_end_hour": reminder.delivery_window_end_hour,
         "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
+        "resume_after_limit": reminder.resume_after_limit,
         "follow_up": reminder.follow_up,
         "urgency": reminder.urgency,
     }

@@ -129,6 +129,7 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
         "window_end_hour": all_day.end_hour,
         "window_closes_at": all_day.closes_on(now),
         "auto_resume": False,
+        "resume_after_limit": False,
         "follow_up": False,
         "is_test": True,
     }
