@@ -11,7 +11,7 @@ from accounts import access
 from accounts.models import Account
 from fanout.models import Run, RunTarget
 from fanout.plans.forecast import Forecast, Reader, forecast_offload, would_wait
-from fanout.plans.queue import account_snapshots, lanes_of
+from fanout.plans.queue import account_snapshots
 
 MOST_ACCOUNTS = 200
 #: Accounts that are forecast at once: each takes a few queries.
@@ -37,7 +37,7 @@ def propose(run: Run, present: Forecast | None, user: Any, now: datetime, zone: 
     `user`: None is the shell."""
     if present is None or not can_offload(run):
         return None
-    stuck = not Account.objects.filter(pk__in=lanes_of(run), status=Account.Status.ACTIVE).exists()
+    stuck = _is_stuck(run)
     if present.fits and not stuck:
         return None
     ends_at = None if stuck else present.ends_at
@@ -48,6 +48,13 @@ def propose(run: Run, present: Forecast | None, user: Any, now: datetime, zone: 
     account, forecast = min(sooner, key=lambda pair: (pair[1].ends_at, pair[0].pk))
     sentence = _sentence(run, account, forecast, ends_at, Reader(now, zone))
     return Proposal(account, forecast, sentence, would_wait(forecast, user))
+
+
+def _is_stuck(run: Run) -> bool:
+    """Return whether none of its accounts may send at all."""
+    if run.account_id in run.lanes and run.account.status == Account.Status.ACTIVE:  # a page has read it already
+        return False
+    return not Account.objects.filter(pk__in=run.lanes, status=Account.Status.ACTIVE).exists()
 
 
 def can_offload(run: Run) -> bool:
@@ -75,14 +82,22 @@ def _sentence(run: Run, account: Account, forecast: Forecast, ends_at: datetime 
 def accounts_for(runs: Sequence[Run], user: Any) -> list[Account]:
     """Return the active accounts of the runs' channels that the user may use, those that last sent longest ago
     first."""
-    pending = RunTarget.objects.filter(run__in=runs, status=RunTarget.Status.PENDING).order_by()
-    senders = set(pending.values_list("account", "account__channel").distinct())
+    senders = _senders(runs)
     fitting = Account.objects.filter(status=Account.Status.ACTIVE, channel__in={channel for _, channel in senders})
     mine = fitting if user is None else access.visible(user, fitting)
     # The only sender of everything left is not offered.
     taken = {pk for pk, _ in senders} if len(senders) == 1 else set()
     choices = mine.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
     return sorted((account for account in choices if account.pk not in taken), key=_idle_since)
+
+
+def _senders(runs: Sequence[Run]) -> set[tuple[int, str]]:
+    """Return the accounts that still have something to send for the runs, each with its channel."""
+    # A lane that has stepped aside is no longer one of the run's, but has left a slip.
+    if all({*run.lanes, *map(int, run.slips)} == {run.account_id} for run in runs):
+        return {(run.account_id, run.account.channel) for run in runs}
+    pending = RunTarget.objects.filter(run__in=runs, status=RunTarget.Status.PENDING).order_by()
+    return set(pending.values_list("account", "account__channel").distinct())
 
 
 def _idle_since(account: Account) -> tuple[datetime, str]:
