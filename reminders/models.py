@@ -372,6 +372,11 @@ class Reminder(Owned):
     auto_resume = models.BooleanField(
         default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."
     )
+    resume_after_limit = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Go on by itself when the account may send again, after its daily cap, its hours or its new chats.",
+    )
     follow_up = models.BooleanField(
         default=False,
         db_default=False,

@@ -259,6 +259,15 @@ class OwnedAdmin(CrierAdmin):
             kwargs["queryset"] = choices
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Choose owner and team without Django's four buttons beside them, which lead away from the form."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if field is not None and db_field.name in ("owner", "team"):
+            widget = field.widget
+            widget.can_add_related = widget.can_change_related = False
+            widget.can_delete_related = widget.can_view_related = False
+        return field
+
 
 class ButtonsAdmin(OwnedAdmin):
     """A list whose last column has buttons, hidden from people who may not press them."""

@@ -226,6 +226,7 @@ class ReminderAdmin(ButtonsAdmin):
                     "timezone",
                     "even_if_late",
                     "auto_resume",
+                    "resume_after_limit",
                 )
             },
         ),

@@ -206,10 +206,13 @@ class ReminderForm(OwnedForm):
             "delivery_window_end_hour": "until",
             "auto_resume": "If the delivery hours end first, go on by itself the next day",
             "segment": "Everyone in a segment",
+            "resume_after_limit": "If the account reaches its daily cap first, go on by itself when it may send again",
         }
         help_texts = {
             "title": "Only operators see it.",
             "auto_resume": "Off: it pauses and waits for you. Yesterday's text may be stale.",
+            "resume_after_limit": "Also after the account's own hours and its limit of new chats. Off: it pauses and "
+            "waits for you.",
             "cron": "As a cron expression (minute, hour, day, month, weekday) in the reminder's timezone.",
             "delivery_window_end_hour": "Whole hours of the day, for example 6 until 18.",
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
@@ -36,18 +36,18 @@ from fanout.admin.run_page import live_part
 from fanout.admin.run_status import (
     BY_NAME,
     buttons_for,
-    can_offload,
     eta,
-    offload_forecasts,
+    my_zone,
     read_going,
     read_sender_accounts,
     sender_links,
     status_with_reason,
 )
-from fanout.models import Run, RunTarget
+from fanout.models import Run
 from fanout.models.trail import note
 from fanout.ops import exports
 from fanout.plans import queue
+from fanout.plans.offloads import FORECASTS, accounts_for, can_offload, offload_forecasts
 from fanout.runs import controls, corrections
 from fanout.runs.controls import retry_failed
 from fanout.runs.progress import RunProgress
@@ -55,22 +55,13 @@ from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
 MOST_OFFLOADED = 200
-MOST_ACCOUNTS = 200
-FORECASTS = 3
 SEND_AGAIN = "Send again to the selected recipients? Those who did get it will get it twice."
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @admin.action(description="Offload to another account …", permissions=["change"])
 def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> HttpResponse:
     ids = ",".join(str(pk) for pk in queryset.values_list("pk", flat=True)[:MOST_OFFLOADED])
     return HttpResponseRedirect(f"{reverse('admin:fanout_run_offload')}?runs={ids}")
-
-
-def idle_since(account: Account) -> datetime:
-    """Return when the account last sent; an account that never did is the most idle."""
-    lane = getattr(account, "lane", None)
-    return (lane and lane.last_claim_at) or LONG_AGO
 
 
 @admin.register(Run)
@@ -272,7 +263,7 @@ class RunAdmin(ButtonsAdmin):
     def offload_view(self, request: HttpRequest) -> HttpResponse:
         """Offer accounts for the pending targets, with a forecast for each."""
         runs = self._chosen_runs(request)
-        accounts = self._accounts_for(request, runs)
+        accounts = accounts_for(runs, request.user)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
         shares = queue.run_shares(runs[0]) if len(runs) == 1 else queue.pending_shares(runs)
@@ -294,9 +285,10 @@ class RunAdmin(ButtonsAdmin):
     def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
         """Forecast the most idle accounts; each takes a few queries, so the others are forecast on request."""
         asked = request.GET.get("account")
-        accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
-        expected = offload_forecasts(runs, accounts[:FORECASTS], request.user, timezone.now())
-        return [(account, expected.get(account.pk)) for account in accounts]
+        accounts.sort(key=lambda account: str(account.pk) != asked)
+        first, others = accounts[:FORECASTS], accounts[FORECASTS:]
+        expected = offload_forecasts(runs, first, request.user, timezone.now(), my_zone())
+        return [*expected, *((account, None) for account in others)]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
@@ -307,18 +299,6 @@ class RunAdmin(ButtonsAdmin):
         if not all(self.has_change_permission(request, run) for run in runs):
             raise PermissionDenied
         return [run for run in runs if can_offload(run)]
-
-    def _accounts_for(self, request: HttpRequest, runs: list[Run]) -> list[Account]:
-        pending = RunTarget.objects.filter(run__in=runs, status=RunTarget.Status.PENDING).order_by()
-        senders = set(pending.values_list("account", "account__channel").distinct())
-        channels = {channel for _, channel in senders}
-        accounts = access.visible(
-            request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
-        )
-        # The only sender of everything left is not offered.
-        taken = {pk for pk, _ in senders} if len(senders) == 1 else set()
-        choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
-        return [account for account in choices if account.pk not in taken]
 
     def _offload(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> HttpResponse:
         chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)

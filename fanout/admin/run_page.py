@@ -15,7 +15,6 @@ from django.urls import reverse
 
 from fanout.admin.run_status import (
     buttons_for,
-    can_offload,
     eta,
     forecast_rest,
     forecast_sentence,
@@ -28,6 +27,7 @@ from fanout.admin.widgets import Chart, step_for, timeline_chart
 from fanout.models import Run, RunTarget
 from fanout.plans import queue
 from fanout.plans.forecast import Forecast, forecast_run
+from fanout.plans.offloads import can_offload, propose
 from fanout.runs import controls, message_2, texts
 from fanout.runs.progress import COUNTS, NO_PROGRESS, Period, Step, active_periods, active_seconds, funnel
 from reminders.window import Window
@@ -52,6 +52,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "live": run.status in Run.LIVE,
         "buttons": buttons_for(run, now) if may_act else [],
         "can_offload": may_act and can_offload(run),
+        "proposal": propose(run, forecast, user, now, my_zone()) if may_act else None,
         "widening": widening(run, now) if may_act and not _fits_now(run, forecast, now) else None,
         "opens_at": opens_at(run, now),
         "may_act": may_act,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,8 @@ from accounts.models import Account
 from fanout.admin.widgets import badge
 from fanout.models import Run
 from fanout.plans import forecast
-from fanout.plans.forecast import Forecast, forecast_offload
-from fanout.plans.queue import Senders, account_snapshots
+from fanout.plans.forecast import Forecast
+from fanout.plans.queue import Senders
 from fanout.runs import controls, progress, why
 from fanout.runs.controls import ControlResult, retry_failed
 from fanout.runs.progress import NO_PROGRESS, RunProgress
@@ -79,18 +79,6 @@ def forecast_rest(run: Run, now: datetime) -> Forecast | None:
     if run.status in Run.FINISHED or not run.pending:
         return None
     return forecast.forecast_run(run, now, my_zone())
-
-
-def offload_forecasts(
-    runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: datetime
-) -> dict[int, Forecast]:
-    """Forecast the rest of these runs through each account; the sentence also names the runs that would wait."""
-    plans = account_snapshots(accounts, now, runs[-1].action) if runs else {}
-    forecasts = {a.pk: forecast_offload(runs, a, now, my_zone(), plans[a.pk]) for a in accounts if runs}
-    return {
-        pk: replace(expected, sentence=f"{expected.sentence} {forecast.would_wait(expected, user)}".rstrip())
-        for pk, expected in forecasts.items()
-    }
 
 
 def why_run(run: Run, stands: RunProgress, now: datetime) -> Why | None:
@@ -234,7 +222,3 @@ BY_NAME = {button.name: button for button in BUTTONS}
 
 def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button]:
     return [button for button in BUTTONS if button.offered(run, now) and (button.on_row or not rows_only)]
-
-
-def can_offload(run: Run) -> bool:
-    return run.status not in Run.FINISHED and run.pending > 0 and run.answers_id is None

@@ -37,9 +37,11 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from accounts import access, second_factor
 from accounts.access import Role
+from accounts.inputs import as_ids
 from fanout.admin.login import sensitive
 from fanout.admin.model_admin import ModelForm, TrailedAdmin, UserAdmin
 from fanout.models.trail import note
+from fanout.templatetags.crier import when
 
 log = logging.getLogger("crier.users")
 
@@ -107,6 +109,17 @@ class RoleFilter(admin.SimpleListFilter):
         return queryset.filter(is_superuser=False, groups__name=name) if name else queryset
 
 
+class TeamFilter(admin.SimpleListFilter):
+    title = "team"
+    parameter_name = "team"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(team.pk), team.name) for team in access.teams()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> QuerySet[User]:
+        return queryset.filter(groups__in=as_ids([self.value()])) if self.value() else queryset
+
+
 class UserForm(ModelForm):
     role = forms.ChoiceField(choices=ROLE_CHOICES, widget=forms.RadioSelect)
     teams = forms.ModelMultipleChoiceField(
@@ -165,10 +178,11 @@ def remove_second_factor(model_admin: Any, request: HttpRequest, queryset: Query
 
 @admin.register(User)
 class CrierUserAdmin(SensitiveAdmin, UserAdmin):
-    list_display = ("name", "email", "role", "teams", "state", "last_login", "has_second_factor")
+    list_display = ("name", "email", "role", "teams", "state", "seen", "has_second_factor")
     list_display_links = None
-    list_filter = (RoleFilter, "is_active", "groups")
+    list_filter = (RoleFilter, TeamFilter, "is_active")
     actions = (remove_second_factor,)
+    add_form_template = "admin/auth/user/change_form.html"
     change_form_template = "admin/auth/user/change_form.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
@@ -177,6 +191,9 @@ class CrierUserAdmin(SensitiveAdmin, UserAdmin):
         return people.annotate(has_app=Exists(app))
 
     # --- the list ---------------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        return super().changelist_view(request, {"title": "Users"} | (extra_context or {}))
 
     @admin.display(description="user", ordering="username")
     def name(self, person: User) -> SafeString:
@@ -201,6 +218,10 @@ class CrierUserAdmin(SensitiveAdmin, UserAdmin):
     @admin.display(description="login")
     def state(self, person: User) -> SafeString:
         return format_html('<span class="badge {}">{}</span>', *state_of(person))
+
+    @admin.display(description="last login", ordering="last_login")
+    def seen(self, person: User) -> SafeString | str:
+        return when(person.last_login) if person.last_login else "–"
 
     @admin.display(description="second factor", boolean=True)
     def has_second_factor(self, person: Any) -> bool:
@@ -378,7 +399,8 @@ class CrierGroupAdmin(SensitiveAdmin, GroupAdmin):
     change_form_template = "admin/auth/group/change_form.html"
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().render_change_form(request, context | {"expert": for_experts(request)}, *args, **kwargs)
+        context |= {"expert": for_experts(request), "list_name": "Teams"}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         return super().changelist_view(request, {"title": "Teams"} | (extra_context or {}))

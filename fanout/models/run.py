@@ -91,7 +91,7 @@ class Run(Owned):
     started_at = models.DateTimeField(null=True, blank=True)
     first_attempt_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    # A waiting run goes on by itself at this time; a paused one with auto-resume at resume_at.
+    # A waiting run goes on by itself at this time; a paused one at resume_at.
     waiting_until = models.DateTimeField(null=True, blank=True)
     waiting_why = models.CharField(max_length=300, blank=True)
     resume_at = models.DateTimeField(null=True, blank=True)
@@ -108,7 +108,9 @@ class Run(Owned):
     # The window's end for the day it was fired or resumed on; resume computes it anew. Later than window_end_hour
     # where an operator widened it for that day.
     window_closes_at = models.DateTimeField()
+    # Goes on by itself: after its window has closed, and after a limit of its account. See `gates.goes_on_by_itself`.
     auto_resume = models.BooleanField(default=False)
+    resume_after_limit = models.BooleanField(default=False, db_default=False)
     follow_up = models.BooleanField(default=False, db_default=False)
     urgency = models.CharField(
         max_length=8, choices=Reminder.Urgency, default=Reminder.Urgency.MEDIUM, db_default="medium"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from accounts.actions import warmup_cap
@@ -100,7 +100,7 @@ class Limit:
     name: str
     sentence: str  # a template for `str.format`
     reason: PauseReason = PauseReason.ACCOUNT_CAPACITY
-    # With auto-resume a run that stopped for it goes on without an operator.
+    # A run that stopped for it may go on without an operator, if its switch says so: see `goes_on_by_itself`.
     ends_by_itself: bool = True
 
     def wrote(self, why: str) -> bool:
@@ -175,6 +175,15 @@ LIMITS = (DELIVERY_WINDOW, ACCOUNT_STATUS, BUSINESS_HOURS, DAILY_CAP)
 ENDS_BY_ITSELF = frozenset(limit.reason for limit in LIMITS if limit.ends_by_itself)
 #: those of the account's own limits: a failure in flight may give something back, so they are asked again
 ASKED_AGAIN = ENDS_BY_ITSELF - {DELIVERY_WINDOW.reason}
+
+
+def goes_on_by_itself(run: Mapping[str, Any], reason: PauseReason) -> bool:
+    """Return whether a run that stopped for this reason goes on without a person. It has two switches: one for its
+    window, where the text may be stale the next day, and one for the limits of its account."""
+    if reason not in ENDS_BY_ITSELF:
+        return False
+    return bool(run["auto_resume" if reason == DELIVERY_WINDOW.reason else "resume_after_limit"])
+
 
 # New chats depend on the target: `fanout.rules.new_chat_limits` has their rules.
 NEW_CHAT_BUDGET = Limit("budget of new chats", "New chats today: {begun} of {budget}")

@@ -170,9 +170,8 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
         )
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         account_limits.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
-        together = Together(
-            snapshots_of(reminders, now), count_targets([r.pk for r in reminders if r.segment_id is None])
-        )
+        fixed = [reminder.pk for reminder in reminders if reminder.segment_id is None]
+        together = Together(snapshots_of(reminders, now), count_targets(fixed))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})

@@ -61,6 +61,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
         **frozen_steps(reminder, scheduled_for),
+        "resume_after_limit": reminder.resume_after_limit,
         "follow_up": reminder.follow_up,
         "urgency": reminder.urgency,
     }

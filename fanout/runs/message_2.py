@@ -126,6 +126,7 @@ def _make(message_1: Row, opens: datetime, now: datetime) -> Run:
         window_end_hour=parent.window_end_hour,
         window_closes_at=parent.window.closes_on(opens),
         auto_resume=True,
+        resume_after_limit=True,
         # Nothing to send yet: the first target reopens it.
         status=Run.Status.SUCCESS,
         finished_at=now,

@@ -133,6 +133,7 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
         "steps": [],
         "next_step_at": None,
         "auto_resume": False,
+        "resume_after_limit": False,
         "follow_up": False,
         "is_test": True,
     }

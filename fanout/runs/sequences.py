@@ -108,6 +108,7 @@ def frozen_step(parent: Run, number: int, at: datetime) -> dict[str, Any]:
         "window_end_hour": parent.window_end_hour,
         "window_closes_at": parent.window.closes_on(at),
         "auto_resume": parent.auto_resume,
+        "resume_after_limit": parent.resume_after_limit,
         "follow_up": True,
         "urgency": parent.urgency,
         "follows": parent,

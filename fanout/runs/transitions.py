@@ -12,7 +12,7 @@ from fanout.database import LOCK_RUNS, Row, Statement, Steps
 from fanout.lanes.lane_rows import probe_statement, wake_statement
 from fanout.lanes.telling import AUDIENCE, add_event
 from fanout.models.run import PauseReason, Run, in_sql, window_of
-from fanout.rules.gates import ENDS_BY_ITSELF, AccountFacts, Close, Wait, goes_on_at
+from fanout.rules.gates import AccountFacts, Close, Wait, goes_on_at, goes_on_by_itself
 from fanout.runs import texts
 
 Status = Run.Status
@@ -184,8 +184,8 @@ RETURNING *
 
 
 def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> Steps[bool]:
-    """Pause the run because a gate has closed. `facts`: the account's limits by action, for the moment at which
-    auto-resume goes on."""
+    """Pause the run because a gate has closed. `facts`: the account's limits by action, for the moment at which it
+    goes on by itself."""
     rows = yield PAUSE, {"run": run, "reason": gate.reason.value, "now": now, "at_once": False}
     for row in rows:
         resume_at = _resume_at(row, gate, facts, now)
@@ -195,7 +195,7 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
 
 
 def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
-    if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or not facts:
+    if not facts or not goes_on_by_itself(row, gate.reason):
         return None
     # In a run of several channels this account's provider may count another action than the run's.
     account = facts.get(row["action"]) or next(iter(facts.values()))

@@ -68,7 +68,9 @@ class RunNow:
     facts: RunFacts
     window: Window
     scheduled_for: datetime
+    # Goes on by itself after its window, and after a limit of its account.
     auto_resume: bool
+    resume_after_limit: bool = False
     retry_at: datetime | None = None
     # For a follow-up: the account's queue of them is above this, and they wait longer between sends.
     queued_above: int | None = None
@@ -117,23 +119,24 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
         again = run.window.meets(lane.facts.hours, gate.until)
         line = _next(gate.why, again, lane.clock, now)
         # Only a hold of new chats may end after the window here: other limits close the run then.
-        return line if gate.until < run.facts.window_closes_at else _once_resumed(line, run.auto_resume)
+        return line if gate.until < run.facts.window_closes_at else _once_resumed(line, run.resume_after_limit)
     assert isinstance(gate, Close)
     if gate.reason == PauseReason.ACCOUNT_DOWN:
         return Why(gate.why)
-    return _after_the_window(lane, run.window, run.auto_resume, gate.why, now)
+    switches = {"auto_resume": run.auto_resume, "resume_after_limit": run.resume_after_limit}
+    return _after_the_window(lane, run.window, gates.goes_on_by_itself(switches, gate.reason), gate.why, now)
 
 
-def _after_the_window(lane: LaneNow, window: Window, auto_resume: bool, why: str, now: datetime) -> Why:
+def _after_the_window(lane: LaneNow, window: Window, by_itself: bool, why: str, now: datetime) -> Why:
     """Return when the run could go on after its window is over, or ends before the account's limit does."""
     limit = limit_in_the_way(lane.facts, now)
     line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.clock, now)
-    return _once_resumed(line, auto_resume)
+    return _once_resumed(line, by_itself)
 
 
-def _once_resumed(line: Why, auto_resume: bool) -> Why:
+def _once_resumed(line: Why, by_itself: bool) -> Why:
     """Return the line of a run that its operator must resume first, unless it goes on by itself."""
-    return line if auto_resume or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
+    return line if by_itself or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
 
 
 def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
@@ -286,7 +289,15 @@ def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: dateti
     queued_above = account_limits.queue_limits().threshold if under_backpressure else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(
-        times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, recorded=recorded_wait(run)
+        times,
+        run.window,
+        run.scheduled_for,
+        run.auto_resume,
+        run.resume_after_limit,
+        retry_at,
+        queued_above,
+        held,
+        recorded=recorded_wait(run),
     )
 
 
@@ -334,6 +345,6 @@ def _paused(run: Run, account: Account, lane: LaneNow, now: datetime) -> Why:
     if reason in gates.ENDS_BY_ITSELF:
         if new_chats is not None and only_new_chats(run.pk, account.pk):
             opens = run.window.meets(lane.facts.hours, new_chats.until)
-            return _once_resumed(_next(new_chats.why, opens, lane.clock, now), auto_resume=False)
+            return _once_resumed(_next(new_chats.why, opens, lane.clock, now), by_itself=False)
         return _after_the_window(lane, run.window, False, f"paused: {reason.label}", now)
     return Why(f"paused: {reason.label}; resume it to go on")

@@ -94,7 +94,7 @@ def progress(run: Any) -> SafeString:
         bars.append((tone, name, f"{x:.2f}", f"{width:.2f}"))
         x += width
     drawn = format_html_join("", BAR, bars)
-    return format_html(PROGRESS, id=run.pk, status=run.status, sent=run.sent, total=run.total, bars=drawn)
+    return format_html(PROGRESS, id=run.pk, status=run.status, sent=f"{run.sent:,}", total=f"{run.total:,}", bars=drawn)
 
 
 @register.inclusion_tag("crier/chart.html")

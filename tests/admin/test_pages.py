@@ -29,6 +29,8 @@ from tests.factories import (
 )
 
 MOST_QUERIES = 25
+#: of a run that does not get through today: its page compares the accounts that could take over
+WITH_A_PROPOSAL = 30
 
 
 @pytest.fixture
@@ -102,7 +104,8 @@ def test_every_page_opens_with_few_queries(role, things, operator, boss):
         ) as queries:
             answer = client.get(path)
         assert answer.status_code == 200, name
-        assert len(queries) <= MOST_QUERIES, f"{name}: {len(queries)} queries"
+        most = WITH_A_PROPOSAL if name in ("run", "live part") else MOST_QUERIES
+        assert len(queries) <= most, f"{name}: {len(queries)} queries"
 
 
 def queries_of(client: Client, things: Run) -> dict[str, int]:
@@ -294,7 +297,7 @@ def test_a_paused_run_is_widened_on_its_page(operator, planned):
         client.get(reverse("admin:my_notifications"))  # renews the session, which happens once in five minutes
         with CaptureQueriesContext(connection) as queries:
             page = client.get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
-        assert len(queries) <= MOST_QUERIES
+        assert len(queries) <= WITH_A_PROPOSAL
         assert "Widen today’s window until" in page
         assert 'value="20"' in page  # two are sent by then
         assert "All would be sent by" in page

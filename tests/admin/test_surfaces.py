@@ -53,6 +53,7 @@ def make_run(rng: random.Random, account: Any, status: str, now: datetime) -> No
         window_start_hour=start,
         window_end_hour=end,
         auto_resume=rng.random() < 0.5,
+        resume_after_limit=rng.random() < 0.5,
         targets={"sent": rng.randint(1, 5), "failed": rng.randint(0, 2), "pending": left},
     )
     if status == "running" and rng.random() < 0.6:

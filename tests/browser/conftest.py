@@ -209,8 +209,8 @@ def open_live(tab: Any, url: str) -> None:
 
 
 def assert_it_fits(tab: Any, path: str) -> None:
-    """Nothing on the open page is wider than a phone or a desktop, in either theme."""
-    for width in (375, 390, 1280):
+    """Nothing on the open page is wider than a phone, a tablet or a desktop, in either theme."""
+    for width in (375, 390, 820, 1280):
         for scheme in ("light", "dark"):
             tab.set_viewport_size({"width": width, "height": 844})
             tab.emulate_media(color_scheme=scheme)

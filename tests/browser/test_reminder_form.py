@@ -14,7 +14,7 @@ from fanout.models import Run
 from reminders.models import Reminder
 from tests.browser.conftest import Server
 from tests.browser.test_stories import crier, provider  # noqa: F401 - fixtures
-from tests.factories import AccountFactory, RecipientFactory
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
 from tests.reminders.test_tables import excel
 from tests.sandbox_server import SandboxServer
 
@@ -257,3 +257,24 @@ def test_an_excel_list_is_read_into_the_box_and_its_fields_are_offered(
     expect(page.locator(".field-goes_to")).to_contain_text("1 person: Ann. See them all")
     page.click("text=See them all")
     expect(page.locator("#result_list tbody tr")).to_have_count(1)
+
+
+def test_the_window_and_the_accounts_limits_have_a_switch_each(operator: User, server: Server, page: Any) -> None:
+    reminder = ReminderFactory.create(
+        owner=operator, account__owner=operator, targets=2, schedule="cron", cron="0 9 * * *"
+    )
+    page.goto(server.url(reverse("admin:reminders_reminder_change", args=[reminder.pk])))
+    window = page.get_by_label("If the delivery hours end first, go on by itself the next day")
+    limit = page.get_by_label("If the account reaches its daily cap first, go on by itself when it may send again")
+    expect(window).not_to_be_checked()
+    limit.check()
+    page.click("input[name=_continue]")
+    expect(page.locator(".messagelist")).to_contain_text("was changed successfully")
+    expect(limit).to_be_checked()
+    expect(window).not_to_be_checked()
+    reminder.refresh_from_db()
+    assert (reminder.auto_resume, reminder.resume_after_limit) == (False, True)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.locator("button", has_text="Fire").first.click()
+    expect(page.locator("#live")).to_contain_text("after the account's limits")
+    assert Run.objects.get().resume_after_limit

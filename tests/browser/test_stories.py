@@ -23,7 +23,7 @@ from fanout.plans.forecast import forecast_run
 from reminders.models import Reminder
 from tests.browser.conftest import Complaints, Server, assert_it_fits, open_live, wait_for
 from tests.crier_processes import clusters
-from tests.factories import AccountFactory, NotificationFactory, ReminderFactory, RunFactory
+from tests.factories import AccountFactory, DailyLimitFactory, NotificationFactory, ReminderFactory, RunFactory
 from tests.sandbox_server import SandboxServer
 
 GROUPS = 60
@@ -94,11 +94,9 @@ def test_create_fire_watch_window_closes_resume_success(
     expect(page.locator("#result_list .badge")).to_have_text(["Paused"])
     page.check("#action-toggle")
     page.select_option("select[name=action]", "resume")
-    page.click("button[name=index]")
     left, sent = Run.objects.get().pending, len(provider.book().deliveries())
-    expect(page.locator(".ask")).to_contain_text(f"Now: 1 run with {left} still to send.")
     resumed_at, takes = timezone.now(), left * 60 / SLOWER
-    page.click(".ask button[type=submit]")
+    page.click("button[name=index]")
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1. Done about")
     expected = forecast_run(Run.objects.get(), timezone.now()).ends_at
     assert expected is not None
@@ -283,6 +281,33 @@ def test_a_row_is_resumed_with_one_click(operator: User, server: Server, page: A
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 2 still to send.")
     run.refresh_from_db()
     assert run.status == "queued"
+
+
+def test_one_button_hands_the_rest_to_a_faster_account(operator: User, server: Server, page: Any) -> None:
+    """An account with a small cap would need days; the run's page proposes another one, and a click is enough."""
+    slow = AccountFactory.create(owner=operator, label="Office line", max_send_per_minute=60)
+    DailyLimitFactory.create(account=slow, limit=5)
+    AccountFactory.create(owner=operator, label="Events line", max_send_per_minute=600)
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account=slow,
+        status="paused",
+        pause_reason="account_capacity",
+        targets={"sent": 2, "pending": 12},
+    )
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
+    proposal = page.locator(".proposal button")
+    expect(proposal).to_have_text(
+        re.compile(r"Offload 12 to Events line and resume: done \d\d:\d\d instead of \w{3} .*\d\d:\d\d")
+    )
+    assert_it_fits(page, "the run with a proposal")
+    proposal.click()
+    expect(page.locator(".messagelist")).to_contain_text("12 targets moved to Events line")
+    expect(page.locator(".proposal")).to_have_count(0)
+    run.refresh_from_db()
+    assert run.status == "queued"
+    assert not run.targets.filter(status="pending").exclude(account__label="Events line").exists()
 
 
 def test_pages_open_without_complaint(operator: User, server: Server, page: Any) -> None:

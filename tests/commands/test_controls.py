@@ -203,6 +203,38 @@ def test_offload():
     assert "choose an active account" in not_done("offload", str(run.pk), "Asleep")
 
 
+def test_offload_without_an_account_shows_when_each_would_be_done():
+    now = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+    run = RunFactory.create(
+        targets={"pending": 189},
+        status="running",
+        title="Bazaar",
+        reminder__account__label="Office line",
+        reminder__account__min_gap_seconds=240,
+        reminder__account__max_gap_seconds=240,
+        scheduled_for=now,
+        window_start_hour=6,
+        window_end_hour=18,
+        window_closes_at=now.replace(hour=18),
+    )
+    AccountFactory.create(label="Events line", owner=run.owner, max_send_per_minute=60)
+    proposed = "Offload 189 to Events line: done 09:03 instead of Tue 09:32"
+    with time_machine.travel(now, tick=False):
+        said = text("offload", str(run.pk))
+        found = data("offload", str(run.pk))
+        done = text("offload", str(run.pk), "Events line")
+    assert f'{proposed}:\n  manage.py offload {run.pk} "Events line"' in said
+    assert found["proposal"] == proposed
+    assert [one["account"] for one in found["accounts"]] == ["Events line"]
+    assert "done about 09:03; fits." in found["accounts"][0]["forecast"]
+    assert "189 targets moved to Events line" in done
+    assert "done about 09:03; fits." in done
+    stranger = UserFactory.create(username="stranger")
+    assert "belongs to another operator" in not_done("offload", str(run.pk), "--as", stranger.username)
+    Run.objects.filter(pk=run.pk).update(status="canceled")
+    assert "there is nothing to offload" in not_done("offload", str(run.pk))
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [pytest.param((), "queued", id="goes on"), pytest.param(("--keep-paused",), "paused", id="kept")],

@@ -211,7 +211,7 @@ def test_another_run_to_known_people_goes_on(stage: Stage, line: Account) -> Non
 def test_a_day_has_its_budget_and_the_next_day_another(stage: Stage) -> None:
     stage.tick = 30
     account = stage.account(max_send_per_minute=60, new_chats_per_day=5)
-    run = stage.fire(reminder_to(stage, account, [stranger(n) for n in range(12)], groups=10, auto_resume=True))
+    run = stage.fire(reminder_to(stage, account, [stranger(n) for n in range(12)], groups=10, resume_after_limit=True))
     stage.play()
     assert fresh(run).status == Run.Status.PAUSED
     assert "New chats today: 5 of 5" in run.error_summary

@@ -57,7 +57,7 @@ def test_business_hours_after_the_window_pause_the_run(stage: Stage) -> None:
 
 def test_a_run_that_its_business_hours_paused_goes_on_by_itself(stage: Stage) -> None:
     account = stage.account(hours_start=9, hours_end=10, max_send_per_minute=1)
-    run = stage.fire(stage.reminder(account, groups=90, auto_resume=True))
+    run = stage.fire(stage.reminder(account, groups=90, resume_after_limit=True))
     stage.play()
     assert (fresh(run).status, run.pause_reason) == (Run.Status.PAUSED, "account_hours")
     assert run.resume_at == MONDAY + timedelta(days=1)
@@ -67,7 +67,7 @@ def test_a_drip_goes_on_by_itself_over_many_days(stage: Stage) -> None:
     """Mon–Fri 9–12, 20 a day, 50 groups: Monday 20, Tuesday 20, Wednesday 10."""
     account = stage.account(hours_start=9, hours_end=12, send_days=[1, 2, 3, 4, 5], max_send_per_minute=60)
     cap(account, 20)
-    run = stage.fire(stage.reminder(account, groups=50, auto_resume=True))
+    run = stage.fire(stage.reminder(account, groups=50, resume_after_limit=True))
     for _ in range(4):
         stage.play()
         if fresh(run).status != Run.Status.PAUSED:
@@ -88,7 +88,7 @@ def test_a_drip_skips_the_weekend(stage: Stage) -> None:
     stage.now = datetime(2026, 1, 9, 9, 0, tzinfo=UTC)  # a Friday
     account = stage.account(hours_start=9, hours_end=12, send_days=[1, 2, 3, 4, 5])
     cap(account, 3)
-    run = stage.fire(stage.reminder(account, groups=5, auto_resume=True))
+    run = stage.fire(stage.reminder(account, groups=5, resume_after_limit=True))
     stage.play()
     assert fresh(run).resume_at == datetime(2026, 1, 12, 9, 0, tzinfo=UTC)
 
@@ -189,7 +189,7 @@ def test_a_rotation_takes_turns_and_each_account_keeps_its_pace(stage: Stage) ->
 
 def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> None:
     account = stage.account()
-    run = stage.fire(stage.reminder(account, groups=60, auto_resume=True))
+    run = stage.fire(stage.reminder(account, groups=60, resume_after_limit=True))
     stage.play(20)
     cap(account, 3)
     wake_lanes([account.pk], stage.now)

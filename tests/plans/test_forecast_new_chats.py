@@ -341,7 +341,7 @@ def test_targets_are_planned_and_planned_anew_for_their_day(stage: Stage) -> Non
 def test_the_engine_ends_on_the_day_that_was_foreseen(stage: Stage) -> None:
     stage.tick = 30
     account = stage.account(max_send_per_minute=60, new_chats_per_day=5)
-    reminder = reminder_to(stage, account, [stranger(n) for n in range(12)], groups=10, auto_resume=True)
+    reminder = reminder_to(stage, account, [stranger(n) for n in range(12)], groups=10, resume_after_limit=True)
     before = forecast_reminder(reminder, stage.now)
     run = stage.fire(reminder)
     expected = forecast_run(run, stage.now)

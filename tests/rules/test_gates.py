@@ -238,7 +238,7 @@ def test_a_stopped_run_goes_on_when_every_limit_is_over(limit: LaneLimit) -> Non
 def test_the_why_line_names_every_limit(limit: LaneLimit) -> None:
     closed = SURFACES[limit]
     lane = LaneNow(1, PaceSettings(60), closed.facts.hours, facts=closed.facts, driven=True, clock=TimeWords("UTC"))
-    line = explain(lane, RunNow(closed.run, closed.window, NOON, auto_resume=True), NOON)
+    line = explain(lane, RunNow(closed.run, closed.window, NOON, auto_resume=True, resume_after_limit=True), NOON)
     assert line == Why(f"{closed.why}; next send {closed.until:%H:%M} (UTC)", closed.until)
 
 
@@ -270,7 +270,7 @@ def test_a_new_limit_needs_its_description_only(monkeypatch: pytest.MonkeyPatch)
         PauseReason.ACCOUNT_CAPACITY, "Opt-outs within an hour: 5 of 5"
     )
     assert goes_on_at(DAYTIME, ACTIVE, NOON) == ONE_O_CLOCK
-    line = explain(stored, RunNow(RUN, DAYTIME, NOON, auto_resume=True), NOON)
+    line = explain(stored, RunNow(RUN, DAYTIME, NOON, auto_resume=False, resume_after_limit=True), NOON)
     assert line.text == "Opt-outs within an hour: 5 of 5; next send 13:00 (UTC)"
     forecast = forecast_lanes([LaneWork(lane, (queue,))], DAYTIME, NOON, Reader(NOON))
     assert (forecast.starts_at, forecast.bound_by) == (ONE_O_CLOCK, "opt-outs per hour")

@@ -143,6 +143,7 @@ HOURS = BusinessHours("UTC", 10, 12)
     ("auto", "reason", "facts", "resume_at"),
     [
         case(False, PauseReason.WINDOW_CLOSED, AccountFacts("active", "", None, HOURS), None, id="not-asked-for"),
+        case(False, PauseReason.ACCOUNT_HOURS, AccountFacts("active", "", None, HOURS), None, id="nor-after-a-limit"),
         case(True, PauseReason.CIRCUIT_BREAKER, AccountFacts("active", "", None, HOURS), None, id="needs-a-person"),
         case(
             True, PauseReason.WINDOW_CLOSED, AccountFacts("active", "", None, HOURS), NOW.replace(hour=10), id="hours"
@@ -180,7 +181,10 @@ HOURS = BusinessHours("UTC", 10, 12)
 def test_when_a_paused_run_goes_on(
     auto: bool, reason: PauseReason, facts: AccountFacts, resume_at: datetime | None
 ) -> None:
-    run = make(status="running", targets={"sent": 1, "pending": 1}, auto_resume=auto, action="message")
+    after_its_window = reason == PauseReason.WINDOW_CLOSED
+    # The other switch says the opposite: it is not asked.
+    switches = {"auto_resume": auto == after_its_window, "resume_after_limit": auto != after_its_window}
+    run = make(status="running", targets={"sent": 1, "pending": 1}, **switches, action="message")
     assert carry_out(transitions.pause(run.pk, Close(reason, "why"), {"message": facts}, NOW))
     assert (fresh(run).status, fresh(run).pause_reason, fresh(run).resume_at) == ("paused", reason, resume_at)
 

@@ -39,7 +39,11 @@ TUESDAY_NINE = at("2026-01-06T14:00")
 ACTIVE = AccountFacts("active", "", None, OFFICE, day_ends_at=at("2026-01-06T05:00"))
 LANE = LaneNow(1, PaceSettings(40), ACTIVE.hours, facts=ACTIVE, driven=True, clock=TimeWords(NEW_YORK))
 RUN = RunNow(
-    RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")), Window(NEW_YORK, 6, 18), at("2026-01-05T15:00"), True
+    RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")),
+    Window(NEW_YORK, 6, 18),
+    at("2026-01-05T15:00"),
+    auto_resume=True,
+    resume_after_limit=True,
 )
 
 RECORDED = Wait(at("2026-01-05T17:00"), "the provider asked to wait")
@@ -61,7 +65,7 @@ def paced(**fields: Any) -> LaneNow:
         ),
         case(
             replace(LANE, facts=replace(ACTIVE, cap=20, used=20)),
-            replace(RUN, auto_resume=False),
+            replace(RUN, resume_after_limit=False),
             "Daily cap reached (20/20); next send Tue 09:00 (America/New_York), once resumed",
             TUESDAY_NINE,
             id="cap-by-hand",
@@ -285,7 +289,7 @@ def test_pace(account: Account, django_assert_max_num_queries: Any) -> None:
 def test_cap(account: Account, django_assert_max_num_queries: Any) -> None:
     DailyLimitFactory.create(account=account, limit=2)
     ActivityFactory.create_batch(2, account=account, at=NOW)
-    told = both(account, fired(account, auto_resume=True), django_assert_max_num_queries)
+    told = both(account, fired(account, resume_after_limit=True), django_assert_max_num_queries)
     assert told == {Why("Daily cap reached (2/2); next send Tue 09:00 (America/New_York)", TUESDAY_NINE)}
 
 
@@ -398,7 +402,7 @@ def test_in_a_mixed_run_the_lane_is_asked_about_what_it_counts_itself(account: A
     """Groups and mailboxes in one run, whose action is that of its first sender."""
     office = AccountFactory.create(channel="smtp", timezone=NEW_YORK, hours_start=9, hours_end=18)
     at_its_cap(office, "email")
-    run = fired(account, targets={}, lanes=[account.pk, office.pk], auto_resume=True)
+    run = fired(account, targets={}, lanes=[account.pk, office.pk], resume_after_limit=True)
     RunTargetFactory.create(run=run, account=office)
     assert run.action == "message"
     assert str(why_run(run, NOW)).startswith("Daily cap reached (2/2); next send Tue 09:00")
@@ -409,7 +413,7 @@ def test_each_run_of_an_account_is_asked_about_its_own_action(account: Account) 
     Account.objects.filter(pk=account.pk).update(channel="unipile", min_gap_seconds=0, max_gap_seconds=0)
     account.refresh_from_db()
     at_its_cap(account, "message")
-    fired(account, auto_resume=True)
+    fired(account, resume_after_limit=True)
     requests = fired(account, action="connection_request", scheduled_for=at("2026-01-05T15:30"))
     assert str(why_account(account, NOW)).startswith("pace 1/min; next send")
     assert str(why_run(requests, NOW)).startswith("pace 1/min; next send")

@@ -122,6 +122,11 @@ class Command(CrierCommand):
         )
         add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
         add.add_argument(
+            "--resume-after-limit",
+            action="store_true",
+            help="resume by itself when the account may send again after its daily cap or its hours",
+        )
+        add.add_argument(
             "--follow-up",
             action="store_true",
             help="a follow-up: stops by itself at people who do not reply, and at a long queue",
@@ -409,6 +414,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         delivery_window_start_hour=start,
         delivery_window_end_hour=end,
         auto_resume=options["auto_resume"],
+        resume_after_limit=options["resume_after_limit"],
         follow_up=options["follow_up"],
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
     )

@@ -248,7 +248,7 @@ REMINDERS = (
         "Community line",
         (("text", "Clean-up on Saturday at 10: gloves are there."),),
         120,
-        {"schedule": "cron", "cron": "0 9 * * 6", "auto_resume": True},
+        {"schedule": "cron", "cron": "0 9 * * 6", "auto_resume": True, "resume_after_limit": True},
     ),
     Spec(
         VOLUNTEERS,

@@ -57,7 +57,7 @@
     run.left = (run.pending + run.sending).toLocaleString("en");
     for (const box of document.querySelectorAll(`[data-run="${run.id}"]`)) {
       for (const node of box.querySelectorAll("[data-count]")) {
-        node.textContent = run[node.dataset.count];
+        node.textContent = run[node.dataset.count].toLocaleString("en");
         node.closest("li")?.classList.toggle("none", !run[node.dataset.count]);
       }
       let x = 0;
@@ -68,7 +68,7 @@
         bar?.setAttribute("width", width);
         x += width;
       }
-      box.querySelector("svg[role=img]")?.setAttribute("aria-label", `${run.sent} of ${run.total} delivered`);
+      box.querySelector("svg[role=img]")?.setAttribute("aria-label", `${run.sent.toLocaleString("en")} of ${run.total.toLocaleString("en")} delivered`);
       if (box.dataset.status && box.dataset.status !== run.status) {
         box.dataset.status = run.status;
         refresh();
