@@ -74,6 +74,8 @@ INSTALLED_APPS = [
     "django_otp",
     "django_otp.plugins.otp_totp",
     "django_otp.plugins.otp_static",
+    # For the scripts of its page with the API's documentation.
+    "ninja",
 ]
 
 MIDDLEWARE = [
@@ -286,6 +288,9 @@ Q_CLUSTER = {
         }
     },
 }
+
+# Calls of the HTTP API that one token may make in a minute.
+API_CALLS_PER_MINUTE = env.integer("API_CALLS_PER_MINUTE", 20_000, 1, 10_000_000)
 
 # Lets a scraper read /metrics. Without HTTPS this machine may always.
 METRICS_TOKEN = env.text("METRICS_TOKEN")

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
-from accounts import message_templates
+from accounts import message_templates, tokens
 from accounts.channels.registry import transport_for
 from fanout.database import conninfo, execute
 from fanout.engine import holding, lost_commits
@@ -35,7 +35,7 @@ from fanout.inbound import worker
 from fanout.lanes import accounts
 from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Driver as DriverRow
-from fanout.models import Offload
+from fanout.models import KeptAnswer, Offload
 from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, corrections, firing, freezing, message_2, server
@@ -252,7 +252,10 @@ def notifications() -> None:
 
 def hygiene() -> None:
     """Clean up every 15 minutes, on the cluster `main`."""
-    clean_up(timezone.now())
+    now = timezone.now()
+    clean_up(now)
+    KeptAnswer.forget(now)
+    tokens.forget_guesses(now)
 
 
 def templates() -> None:

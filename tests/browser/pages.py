@@ -14,6 +14,7 @@ SINGLE = (
     "index",
     "my_notifications",
     "my_timezone",
+    "my_tokens",
     "components",
     "second_factor",
     "confirm",
