@@ -106,7 +106,7 @@ class Use:
 def use(secret: str, address: str, now: datetime) -> Use | None:
     """Return the call of this token; None if no token in force has this secret, or its person may not log in."""
     minute = now.replace(second=0, microsecond=0)
-    facts = {"digest": digest_of(secret), "now": now, "minute": minute, "address": address[:45]}
+    facts: dict[str, Any] = {"digest": digest_of(secret), "now": now, "minute": minute, "address": address[:45]}
     with connection.cursor() as cursor:
         cursor.execute(USE, facts)
         row = cursor.fetchone()
@@ -134,7 +134,7 @@ RETURNING tries
 
 def guessed(address: str, now: datetime) -> int:
     """Count a call with an unknown token from this address. Returns how many there were lately, up to one too many."""
-    facts = {"address": address[:45], "now": now, "since": now - GUESSES_FOR, "most": MOST_GUESSES + 1}
+    facts: dict[str, Any] = {"address": address[:45], "now": now, "since": now - GUESSES_FOR, "most": MOST_GUESSES + 1}
     with connection.cursor() as cursor:
         cursor.execute(GUESS, facts)
         return int(cursor.fetchone()[0])

@@ -1,12 +1,9 @@
-"""Recipients: the list with filters, the form with own fields, and the conversation with one of them."""
+"""Recipients: the list with filters, and the form with own fields."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -26,7 +23,6 @@ from django.views.decorators.http import require_GET
 
 from accounts import access
 from accounts.addresses import PHONE
-from accounts.models import Account
 from fanout.admin.list_actions import ArchivedFilter, archive_actions
 from fanout.admin.model_admin import OwnedAdmin, OwnedForm, acts
 from fanout.admin.recipient_actions import (
@@ -38,12 +34,11 @@ from fanout.admin.recipient_actions import (
 )
 from fanout.admin.recipient_import import import_page
 from fanout.admin.widgets import recipient_badges
-from fanout.inbound.replies import automatic_words
-from fanout.models import InboundEvent, Run, RunTarget
+from fanout.inbound.conversations import conversation
 from fanout.models.trail import note
 from fanout.ops import exports
 from fanout.runs import corrections
-from reminders import erasure, placeholders, suppressions
+from reminders import erasure, suppressions
 from reminders.imports import COLUMNS, MOST_FIELD, field_name
 from reminders.models import Membership, Recipient, Suppression
 from reminders.targets import tag_counts
@@ -326,77 +321,3 @@ class RecipientAdmin(OwnedAdmin):
     def history(self, recipient: Recipient) -> SafeString:
         url = reverse("admin:fanout_runtarget_changelist")
         return format_html('<a href="{}?q={}">see</a>', url, recipient.address.replace("+", "%2B"))
-
-
-# --- the conversation: deliveries and replies as one list, newest last ------------------------------------
-
-
-LINES_SHOWN = 50  # lines; the deliveries of a recipient have a list of their own
-
-Kind = InboundEvent.Kind
-KINDS_SHOWN = (Kind.REPLY, Kind.UNSUBSCRIBE, Kind.COMPLAINT, Kind.AUTOMATIC)
-ELSEWHERE = "a reply to another account"
-NOT_KEPT = "the text is not kept any more"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    at: datetime
-    timezone: str
-    #: the title of the run, or the account that received it
-    name: str
-    texts: list[str]
-    #: None for received messages
-    target: RunTarget | None = None
-
-
-def conversation(recipient: Recipient, user: Any) -> list[Line]:
-    """Return the lines with this address over all accounts and lists that the person may see."""
-    lines = [*_sent(recipient, user), *_received(recipient, user)]
-    return sorted(lines, key=lambda line: line.at)[-LINES_SHOWN:]
-
-
-def _sent(recipient: Recipient, user: Any) -> Iterator[Line]:
-    people = list(Recipient.objects.filter(address=recipient.address).values_list("pk", flat=True))
-    targets = RunTarget.objects.filter(recipient__in=people, claimed_at__isnull=False)
-    if not user.is_superuser:
-        targets = targets.filter(run__in=access.visible(user, Run.objects.all()))
-    for target in targets.select_related("run").order_by("-run_id")[:LINES_SHOWN]:
-        at = target.settled_at or target.claimed_at
-        assert at is not None  # claimed
-        yield Line(at, target.run.timezone, target.run.title, _texts(target), target)
-
-
-def _texts(target: RunTarget) -> list[str]:
-    """Return the texts of the sent parts; of the first one while it is being sent."""
-    parts = target.run.parts[: max(1, target.parts_sent)]
-    return [_text(part, target.values or {}) or part.get("media", {}).get("filename", "") for part in parts]
-
-
-def _text(part: dict[str, Any], values: dict[str, str]) -> str:
-    text: str = part.get("text", "")
-    return placeholders.render(text, values) if part.get("personal") else text
-
-
-def _received(recipient: Recipient, user: Any) -> Iterator[Line]:
-    """Yield replies, without messages in groups. Their texts are visible to people who may see the account."""
-    said = InboundEvent.objects.filter(address=recipient.address, group="", kind__in=KINDS_SHOWN)
-    events = list(said.select_related("account").order_by("-happened_at")[:LINES_SHOWN])
-    mine = _visible_ids(user, Account.objects.filter(pk__in={event.account_id for event in events}))
-    for event in events:
-        if event.account_id in mine:
-            yield Line(event.happened_at, event.account.timezone, event.account.label, [_event_text(event)])
-        else:
-            yield Line(event.happened_at, "UTC", "", [ELSEWHERE])
-
-
-def _visible_ids(user: Any, accounts: QuerySet[Account]) -> set[int]:
-    return set(access.visible(user, accounts).values_list("pk", flat=True))
-
-
-def _event_text(event: InboundEvent) -> str:
-    if event.kind == Kind.AUTOMATIC:
-        return automatic_words(event)
-    if event.kind != Kind.REPLY:
-        return event.get_kind_display().lower()
-    return event.text or NOT_KEPT

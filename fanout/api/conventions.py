@@ -192,7 +192,7 @@ def read_cursor(text: str, length: int) -> list[int]:
     if not text:
         return []
     try:
-        numbers = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        numbers: list[int] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         usable = isinstance(numbers, list) and len(numbers) == length
         if not usable or not all(type(n) is int and 0 <= n <= LARGEST_ID for n in numbers):
             raise ValueError

@@ -131,7 +131,7 @@ def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], Http
         return _repeated(row) or _store(row, call())
     with transaction.atomic():
         # A second call with the key waits here for the end of the first.
-        answer = _repeated(row)
+        answer: HttpResponseBase | None = _repeated(row)
         if answer is None:
             answer = _store(row, call())
             if answer.status_code >= 400:
@@ -152,7 +152,7 @@ RETURNING id
 def _repeated(row: KeptAnswer) -> HttpResponse | None:
     """Claim the key; None if it is new. Otherwise return the answer that was stored with it."""
     now = row.began_at
-    facts = {"token": row.token_id, "key": row.key, "digest": row.digest, "now": now}
+    facts: dict[str, Any] = {"token": row.token_id, "key": row.key, "digest": row.digest, "now": now}
     with connection.cursor() as cursor:
         cursor.execute(CLAIM, facts | {"old": now - KeptAnswer.KEPT_FOR, "lost": now - LOST_AFTER})
         if cursor.fetchone():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +15,7 @@ from ninja.errors import ValidationError as Invalid
 
 from accounts.access import NotYours
 from config.problems import first_line
-from fanout.api import accounts, runs
+from fanout.api import accounts, media, recipients, reminders, replies, runs
 from fanout.api.conventions import PROBLEM, Problem, ProblemOut, of_validation, problem_response
 
 DESCRIPTION = """
@@ -55,34 +56,19 @@ api = CrierApi(
 )
 ROUTERS: dict[str, Router] = {
     "/accounts": accounts.router,
+    "/recipients": recipients.router,
+    "/media": media.router,
+    "/reminders": reminders.router,
     "/runs": runs.router,
+    "": replies.router,
 }
 for prefix, router in ROUTERS.items():
-    api.add_router(prefix, router, tags=[prefix.strip("/").split("/")[0]])
+    api.add_router(prefix, router, tags=[prefix.strip("/") or "replies"])
 
 
 # --- problems ---------------------------------------------------------------------------------------------------
 
 
-def _handles(kind: type[Exception]) -> Any:
-    """Register a function that turns an exception into a Problem."""
-
-    def register(describe: Any) -> Any:
-        def handler(request: HttpRequest, error: Exception) -> HttpResponse:
-            return problem_response(describe(error))
-
-        api.add_exception_handler(kind, handler)
-        return describe
-
-    return register
-
-
-@_handles(Problem)
-def _problem(problem: Problem) -> Problem:
-    return problem
-
-
-@_handles(Invalid)
 def _invalid(error: Invalid) -> Problem:
     """Name the fields without the names of our own arguments."""
     fields: dict[str, str] = {}
@@ -93,29 +79,28 @@ def _invalid(error: Invalid) -> Problem:
     return Problem(422, " ".join(f"{name}: {words}." for name, words in list(fields.items())[:5]), fields)
 
 
-@_handles(ValidationError)
-def _refused(error: ValidationError) -> Problem:
-    return of_validation(error)
-
-
-@_handles(NotYours)
-def _not_yours(error: NotYours) -> Problem:
-    return Problem(403, str(error))
-
-
-@_handles(Http404)
-def _missing(error: Http404) -> Problem:
-    return Problem(404, str(error) or "There is nothing here.")
-
-
-@_handles(HttpError)
-def _http_error(error: HttpError) -> Problem:
-    return Problem(error.status_code, str(error))
-
-
-@_handles(DatabaseError)
 def _database(error: DatabaseError) -> Problem:
     """Refuse values that the database cannot hold; everything else is for the door, or a bug."""
     if not isinstance(error, DataError):
         raise error
     return Problem(422, f"Unusable value: {first_line(error)}.")
+
+
+DESCRIBED: dict[type[Exception], Callable[[Any], Problem]] = {
+    Problem: lambda problem: problem,
+    Invalid: _invalid,
+    ValidationError: of_validation,
+    NotYours: lambda error: Problem(403, str(error)),
+    Http404: lambda error: Problem(404, str(error) or "There is nothing here."),
+    HttpError: lambda error: Problem(error.status_code, str(error)),
+    DatabaseError: _database,
+}
+
+
+def _answer(request: HttpRequest, error: Any) -> HttpResponse:
+    kind = next(kind for kind in type(error).__mro__ if kind in DESCRIBED)
+    return problem_response(DESCRIBED[kind](error))
+
+
+for described in DESCRIBED:
+    api.add_exception_handler(described, _answer)

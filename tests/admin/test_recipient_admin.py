@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.recipient_admin import LINES_SHOWN, conversation
+from fanout.inbound.conversations import LINES_SHOWN, conversation
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.admin.conftest import login
