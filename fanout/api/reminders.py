@@ -249,8 +249,8 @@ def _new(caller: Caller, wish: ReminderIn) -> NewReminder:
     return NewReminder(
         reminder,
         senders,
-        [_part(caller, part) for part in wish.parts],
-        [_part(caller, part) for part in wish.reply_parts],
+        [new_part(caller, part) for part in wish.parts],
+        [new_part(caller, part) for part in wish.reply_parts],
         _chosen(caller, wish.audience.recipients),
         wish.audience.tags,
         _listed(wish.audience.addresses),
@@ -283,7 +283,7 @@ def _aware(at: datetime | None) -> datetime | None:
     return at
 
 
-def _part(caller: Caller, part: PartIn) -> NewPart:
+def new_part(caller: Caller, part: PartIn) -> NewPart:
     file = caller.find(MediaFile.objects.all(), part.media, "file") if part.media else None
     return NewPart(part.text, part.html, file)
 

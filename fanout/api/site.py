@@ -15,7 +15,7 @@ from ninja.errors import ValidationError as Invalid
 
 from accounts.access import NotYours
 from config.problems import first_line
-from fanout.api import accounts, media, recipients, reminders, replies, runs
+from fanout.api import accounts, media, messages, recipients, reminders, replies, runs
 from fanout.api.conventions import PROBLEM, Problem, ProblemOut, of_validation, problem_response
 
 DESCRIPTION = """
@@ -59,6 +59,7 @@ ROUTERS: dict[str, Router] = {
     "/recipients": recipients.router,
     "/media": media.router,
     "/reminders": reminders.router,
+    "/messages": messages.router,
     "/runs": runs.router,
     "": replies.router,
 }

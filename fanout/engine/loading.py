@@ -277,8 +277,8 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[read_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
-        # Message 2 waits for the next opening of its window, attempted or not.
-        attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
+        # Message 2 and single messages wait for the next opening of their window, attempted or not.
+        attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None or bool(row["collects"]),
         message_1=row["answers_id"],
         origin=f"{row['reminder_id']}\t{row['scheduled_for'].isoformat()}\t{of.counts(row['action'])}",
         is_test=row["is_test"],

@@ -1,6 +1,6 @@
 """Runs and their targets, the lanes that send them, events, notifications and the audit trail."""
 
-from fanout.models.api import KeptAnswer
+from fanout.models.api import KeptAnswer, SingleMessage
 from fanout.models.events import Event, InboundEvent, Notification, Subscription
 from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, KnownId, LaneState, MediaUpload, Tally
 from fanout.models.run import Offload, PauseReason, Run, RunTarget
@@ -25,6 +25,7 @@ __all__ = [
     "PauseReason",
     "Run",
     "RunTarget",
+    "SingleMessage",
     "Subscription",
     "Tally",
     "TrailEntry",

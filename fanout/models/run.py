@@ -117,6 +117,9 @@ class Run(Owned):
     # own, which answers this one: made with the first reply, and sent ahead of the account's other work.
     reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
+    # Single messages of the API that have the same parts, account and hour: they are added as they come, also after it
+    # was finished (fanout.runs.single_messages). Empty: an ordinary run.
+    collects = models.CharField(max_length=64, blank=True, default="", db_default="", editable=False)
     # One message to the reminder's author, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
@@ -159,6 +162,8 @@ class Run(Owned):
             GinIndex(fields=["lanes"], name="run_lanes", fastupdate=False),
             # the runs of one account, newest first
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
+            # the run that further single messages join
+            models.Index(fields=["reminder", "collects", "-id"], name="run_collects", condition=~Q(collects="")),
             # auto-resume asks every minute for what is due
             models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
         ]

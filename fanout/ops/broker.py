@@ -74,6 +74,7 @@ def refuse_strange(task: dict[str, Any], **kwargs: Any) -> None:
 ALLOWED = frozenset(
     {
         "fanout.ops.tasks.carry_on",
+        "fanout.ops.tasks.collect_messages",
         "fanout.ops.tasks.drive",
         "fanout.ops.tasks.hygiene",
         "fanout.ops.tasks.process_inbound",

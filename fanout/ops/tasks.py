@@ -35,10 +35,10 @@ from fanout.inbound import worker
 from fanout.lanes import accounts
 from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Driver as DriverRow
-from fanout.models import KeptAnswer, Offload
+from fanout.models import KeptAnswer, Offload, SingleMessage
 from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import controls, corrections, firing, freezing, message_2, server
+from fanout.runs import controls, corrections, firing, freezing, message_2, server, single_messages
 from fanout.runs.freezing import enqueue_preparing
 from fanout.runs.hygiene import clean_up
 
@@ -208,6 +208,12 @@ def go_on_with_offloads(now: datetime) -> None:
         controls.enqueue_rest()
 
 
+def go_on_collecting(now: datetime) -> None:
+    """Collect messages whose task is lost."""
+    if SingleMessage.objects.filter(**single_messages.WAITING).exists():
+        single_messages.enqueue_collecting()
+
+
 def wake_after_set_back(now: datetime) -> None:
     if woken := wake_after_clock_change(now):
         log.warning("the clock was set back: %d lanes look again", woken)
@@ -237,6 +243,7 @@ STEPS: tuple[Step, ...] = (
     controls.resume_due,
     controls.sweep_canceled,
     go_on_with_offloads,
+    go_on_collecting,
     message_2.skip_expired,
     wake_sleeping,
     heartbeat.free_stalled,
@@ -256,6 +263,7 @@ def hygiene() -> None:
     clean_up(now)
     KeptAnswer.forget(now)
     tokens.forget_guesses(now)
+    single_messages.forget(now)
 
 
 def templates() -> None:
@@ -285,6 +293,12 @@ def carry_on() -> None:
     controls.sweep_canceled(now, CARRY_ON_FOR / 2)
     if not corrections.carry_on_offloads(now, CARRY_ON_FOR / 2):
         controls.enqueue_rest()
+
+
+def collect_messages() -> None:
+    """Put single messages of the API into runs, in as many tasks as needed."""
+    if server.may_fire() and not single_messages.collect(timezone.now(), CARRY_ON_FOR):
+        single_messages.enqueue_collecting()
 
 
 def ensure_schedules() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
 from accounts.access import OPERATORS
-from fanout.models import Activity, Run, TrailEntry
+from fanout.models import Activity, TrailEntry
 from reminders import erasure
 from reminders.models import MediaFile, Recipient, Reminder, Suppression
 from tests.api.conftest import Api
