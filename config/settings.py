@@ -261,8 +261,8 @@ Q_CLUSTER = {
     "label": "Tasks",
     "orm": "default",
     "broker_class": "fanout.ops.broker.CrierBroker",
-    # One of them always works on what providers report (fanout.inbound.worker).
-    "workers": 3,
+    # One always works on what providers report (fanout.inbound.worker); where there are webhooks, another posts.
+    "workers": 4,
     "queue_limit": 1,
     "bulk": 1,
     "poll": 0.2,

@@ -16,6 +16,7 @@ from fanout.admin import (
     run_targets,
     suppression_admin,
     users,
+    webhooks,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "run_targets",
     "suppression_admin",
     "users",
+    "webhooks",
 ]

@@ -6,6 +6,7 @@ from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, KnownId
 from fanout.models.run import Offload, PauseReason, Run, RunTarget
 from fanout.models.server import KnownServer, LostClaim
 from fanout.models.trail import TrailEntry
+from fanout.models.webhooks import WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
     "Activity",
@@ -29,4 +30,7 @@ __all__ = [
     "Subscription",
     "Tally",
     "TrailEntry",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookEvent",
 ]

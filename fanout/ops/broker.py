@@ -77,6 +77,7 @@ ALLOWED = frozenset(
         "fanout.ops.tasks.collect_messages",
         "fanout.ops.tasks.drive",
         "fanout.ops.tasks.hygiene",
+        "fanout.ops.tasks.post_webhooks",
         "fanout.ops.tasks.process_inbound",
         "fanout.ops.tasks.hear",  # queued by version 0.9
         "fanout.ops.tasks.minute",

@@ -36,7 +36,7 @@ from fanout.lanes import accounts
 from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.models import KeptAnswer, Offload, SingleMessage
-from fanout.ops import audit, heartbeat, passing_on
+from fanout.ops import audit, heartbeat, passing_on, webhooks
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, corrections, firing, freezing, message_2, server, single_messages
 from fanout.runs.freezing import enqueue_preparing
@@ -60,7 +60,11 @@ def journal_of(database: str) -> ClaimJournal:
     return ClaimJournal(settings.VAR_DIR / "claims" / quote(database, safe=""))
 
 
-EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
+EVERY_MINUTE = {
+    "minute": "fanout.ops.tasks.minute",
+    "notifications": "fanout.ops.tasks.notifications",
+    "webhooks": "fanout.ops.tasks.post_webhooks",
+}
 EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene", "templates": "fanout.ops.tasks.templates"}
 
 
@@ -255,6 +259,13 @@ STEPS: tuple[Step, ...] = (
 def notifications() -> None:
     """Pass on notifications once a minute, apart from firing, which a slow mail server must not delay."""
     passing_on.pass_on(timezone.now())
+
+
+def post_webhooks() -> str:
+    """Post to webhooks for most of a minute, while there are any."""
+    parent = os.getppid()
+    mine = webhooks.work(CARRY_ON_FOR, lambda: stop_asked() or os.getppid() != parent)
+    return "done" if mine else "another task posts to webhooks"
 
 
 def hygiene() -> None:
