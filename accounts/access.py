@@ -105,6 +105,8 @@ OPERATOR_PERMISSIONS = {
     "fanout.inboundevent": ("view", "change"),
     "fanout.lostclaim": ("view", "change"),
     "fanout.notification": ("view",),
+    "fanout.webhookendpoint": ALL_VERBS,
+    "fanout.webhookdelivery": ("view",),
     "fanout.subscription": ("view", "add", "change", "delete"),
 }
 

@@ -336,6 +336,63 @@ class Profile(models.Model):
             raise ValidationError({"timezone": f"“{self.timezone}” is not a known timezone."})
 
 
+class ApiToken(models.Model):
+    """A person's key for programs. Only its hash is stored: the token itself is shown once (accounts.tokens)."""
+
+    class Scope(models.TextChoices):
+        READ = "read", "read: everything that the person sees"
+        SEND = "send", "send: reminders, messages, runs and files"
+        RECIPIENTS = "recipients", "recipients: add, change, suppress and erase"
+        ACCOUNTS = "accounts", "accounts: pause, resume, pace and caps"
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=60, help_text="The program that uses it. The audit trail shows it.")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    # Its first characters, by which a person recognises it.
+    begins = models.CharField(max_length=16, editable=False)
+    scopes = ArrayField(models.CharField(max_length=12, choices=Scope), default=list)
+    team = models.ForeignKey(
+        Group,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The token sees and changes only what is shared with this team, and shares what it adds with it.",
+    )
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_from = models.CharField(max_length=45, blank=True, default="", editable=False)
+    # Calls in the minute that began then: written with every call, without waiting for the disk.
+    minute = models.DateTimeField(null=True, blank=True, editable=False)
+    calls = models.PositiveIntegerField(default=0, editable=False)
+
+    class Meta:
+        verbose_name = "API token"
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scopes__contained_by=["read", "send", "recipients", "accounts"]),
+                name="token_scopes_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TokenGuess(models.Model):
+    """Calls with an unknown token from one address, since the first of them."""
+
+    address = models.CharField(max_length=45, primary_key=True)
+    since = models.DateTimeField()
+    tries = models.PositiveIntegerField(default=1)
+
+    def __str__(self) -> str:
+        return f"{self.tries} unknown tokens from {self.address}"
+
+
 def changed_destination(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return the names of the settings in which two destinations (`Account.destination`) differ.
 

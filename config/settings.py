@@ -74,6 +74,8 @@ INSTALLED_APPS = [
     "django_otp",
     "django_otp.plugins.otp_totp",
     "django_otp.plugins.otp_static",
+    # For the scripts of its page with the API's documentation.
+    "ninja",
 ]
 
 MIDDLEWARE = [
@@ -262,8 +264,8 @@ Q_CLUSTER = {
     "label": "Tasks",
     "orm": "default",
     "broker_class": "fanout.ops.broker.CrierBroker",
-    # One of them always works on what providers report (fanout.inbound.worker).
-    "workers": 3,
+    # One always works on what providers report (fanout.inbound.worker); where there are webhooks, another posts.
+    "workers": 4,
     "queue_limit": 1,
     "bulk": 1,
     "poll": 0.2,
@@ -289,6 +291,9 @@ Q_CLUSTER = {
         }
     },
 }
+
+# Calls of the HTTP API that one token may make in a minute.
+API_CALLS_PER_MINUTE = env.integer("API_CALLS_PER_MINUTE", 20_000, 1, 10_000_000)
 
 # Lets a scraper read /metrics. Without HTTPS this machine may always.
 METRICS_TOKEN = env.text("METRICS_TOKEN")

@@ -26,6 +26,7 @@ from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 
+from accounts import tokens
 from config.problems import AWAY, RETRY_AFTER
 
 log = logging.getLogger("crier.web")
@@ -119,6 +120,9 @@ async def _most(headers: dict[bytes, bytes]) -> int:
     except CookieError:
         key = None
     logged_in = key is not None and await light.run(_has_session, key.value)
+    kind, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    if not logged_in and kind.lower() == "bearer":
+        logged_in = await light.run(tokens.exists, secret.strip(), timezone.now())
     return FILES_AT_ONCE * settings.MEDIA_MAX_MB * MB if logged_in else FOR_ANYBODY
 
 

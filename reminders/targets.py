@@ -114,6 +114,33 @@ def fill_fields(entries: Sequence[Entry], owner: Any) -> None:
         _execute(FILL_FIELDS, [addresses, fields, owner.pk])
 
 
+# A name that the list has replaces the stored one, and its tags are added.
+UPDATE_LISTED = """
+UPDATE reminders_recipient r
+   SET name = CASE WHEN listed.name <> '' THEN listed.name ELSE r.name END,
+       tags = ARRAY(SELECT unnest(r.tags) UNION SELECT jsonb_array_elements_text(listed.tags) ORDER BY 1)
+  FROM unnest(%s::text[], %s::text[], %s::jsonb[]) AS listed(address, name, tags)
+ WHERE r.owner_id = %s AND r.address = listed.address
+   AND (listed.name NOT IN ('', r.name)
+        OR NOT r.tags @> ARRAY(SELECT jsonb_array_elements_text(listed.tags))::varchar[])
+"""
+
+
+@transaction.atomic
+def upsert(entries: Sequence[Entry], owner: Any, team: Any = None) -> int:
+    """Add recipients, or give those that the owner has the name, tags and fields of the list; return how many were
+    added."""
+    entries = without_erased(entries)
+    added = _store(entries, owner, team)
+    columns = [
+        [entry.address for entry in entries],
+        [entry.name for entry in entries],
+        [json.dumps(entry.tags) for entry in entries],
+    ]
+    _execute(UPDATE_LISTED, [*columns, owner.pk])
+    return added
+
+
 @transaction.atomic
 def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
     """Make the entries targets, as recipients that the person can see or as new ones; return how many were added."""
@@ -139,6 +166,11 @@ def _visible_ids(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> dic
 
 def add_tagged(reminder: Reminder, user: Any, tag: str) -> int:
     return _add(reminder, list(tagged(user, tag, reminder.senders).values_list("pk", flat=True)))
+
+
+def add_chosen(reminder: Reminder, recipients: Sequence[int]) -> int:
+    """Make these recipients targets; the caller has checked that the person sees them. Return how many were added."""
+    return _add(reminder, list(recipients)) if recipients else 0
 
 
 def tagged(user: Any, tag: str, accounts: Sequence[Account]) -> QuerySet[Recipient]:

@@ -17,6 +17,7 @@ from fanout.admin import (
     segment_admin,
     suppression_admin,
     users,
+    webhooks,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "segment_admin",
     "suppression_admin",
     "users",
+    "webhooks",
 ]

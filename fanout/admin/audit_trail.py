@@ -12,7 +12,7 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from fanout.admin.model_admin import ReadOnlyAdmin, csv_download
+from fanout.admin.model_admin import ReadOnlyAdmin
 from fanout.models import TrailEntry
 from fanout.models.trail import note
 from fanout.ops import exports
@@ -63,4 +63,4 @@ class TrailEntryAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         note("exported the audit trail", None, request.user, timezone.now())
         rows = ([getattr(entry, name) for name in COLUMNS] for entry in exports.streamed(TrailEntry.objects.all()))
-        return csv_download(request, exports.csv_lines(COLUMNS, rows), "audit-trail.csv")
+        return exports.csv_download(request, exports.csv_lines(COLUMNS, rows), "audit-trail.csv")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
@@ -14,11 +13,10 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth import admin as auth
 from django.contrib.auth.models import Group
 from django.core.exceptions import BadRequest
-from django.core.handlers.asgi import ASGIRequest
 from django.core.paginator import Paginator as DjangoPaginator
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import connection, transaction
 from django.db.models import ForeignKey, Model, QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
@@ -28,7 +26,6 @@ from django.utils.text import capfirst
 from accounts import access
 from accounts.inputs import as_ids
 from accounts.models import Account, Owned
-from config.web import downloads
 from fanout.models.trail import note, note_all
 
 if TYPE_CHECKING:
@@ -299,38 +296,3 @@ def zone_list() -> SafeString:
     places = sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/"))
     options = format_html_join("", '<option value="{}">', ((name,) for name in ["UTC", *places]))
     return format_html('<datalist id="zones">{}</datalist>', options)
-
-
-# --- files that are written while they are downloaded -----------------------------------------------------
-
-
-LINES_AT_ONCE = 500
-
-
-def csv_download(request: HttpRequest, lines: Iterator[str], filename: str) -> StreamingHttpResponse:
-    """Stream a table as an attachment. An ASGI server would read a plain iterator to its end before sending."""
-    content = _in_chunks(lines) if isinstance(request, ASGIRequest) else lines
-    response = StreamingHttpResponse(content, content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{filename}"'
-    return response
-
-
-async def _in_chunks(lines: Iterator[str]) -> AsyncIterator[str]:
-    """Read lines on separate threads, one chunk at a time: a reader that stops holds no thread and no connection."""
-    while True:
-        thread = await downloads.next_free()
-        try:
-            chunk = await thread.run(_read_lines, lines)
-        finally:
-            downloads.give_back(thread)
-        if not chunk:
-            return
-        yield chunk
-
-
-def _read_lines(lines: Iterator[str]) -> str:
-    try:
-        return "".join(islice(lines, LINES_AT_ONCE))
-    except DatabaseError:
-        connections.close_all()
-        raise

@@ -1,13 +1,11 @@
-"""An operator's notifications: the bell in the header, their list, and how they are passed on (bell, mail, webhook)."""
+"""An operator's notifications: the bell in the header, their list, and how they are passed on (bell, mail)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.contrib.postgres.expressions import ArraySubquery
@@ -81,19 +79,12 @@ class NotificationAdmin(ReadOnlyAdmin):
 class SubscriptionForm(ModelForm):
     class Meta:
         model = Subscription
-        fields = ("bell", "team", "email", "webhook", "only_problems")
-        field_classes = {"webhook": partial(forms.URLField, assume_scheme="https")}
-
-    def clean_webhook(self) -> str:
-        url: str = self.cleaned_data["webhook"]
-        if url and (problem := passing_on.webhook_error(url)):
-            raise forms.ValidationError(problem)
-        return url
+        fields = ("bell", "team", "email", "only_problems")
 
 
 def try_out(request: HttpRequest, wish: Subscription) -> None:
-    if not (wish.email or wish.webhook):
-        messages.warning(request, "There is nothing to try out: enter a mail address or a webhook.")
+    if not wish.email:
+        messages.warning(request, "There is nothing to try out: enter a mail address.")
     elif problems := passing_on.try_out(wish, timezone.now()):
         messages.warning(request, " ".join(problems))
     else:
@@ -101,7 +92,7 @@ def try_out(request: HttpRequest, wish: Subscription) -> None:
 
 
 def my_notifications(request: HttpRequest) -> HttpResponse:
-    """Show and save the person's own bell, mail address and webhook."""
+    """Show and save the person's own bell and mail address."""
     if not request.user.is_staff:
         raise PermissionDenied
     if request.method == "POST":

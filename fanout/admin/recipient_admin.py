@@ -24,7 +24,7 @@ from django.views.decorators.http import require_GET
 from accounts import access
 from accounts.addresses import PHONE
 from fanout.admin.list_actions import ArchivedFilter, archive_actions
-from fanout.admin.model_admin import OwnedAdmin, OwnedForm, acts, csv_download
+from fanout.admin.model_admin import OwnedAdmin, OwnedForm, acts
 from fanout.admin.person_timeline import timeline
 from fanout.admin.recipient_actions import (
     erase_selected,
@@ -269,7 +269,7 @@ class RecipientAdmin(OwnedAdmin):
         except IncorrectLookupParameters:
             return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{ERROR_FLAG}=1")
         note("exported recipients", None, request.user, timezone.now())
-        return csv_download(request, exports.recipient_lines(rows), "recipients.csv")
+        return exports.csv_download(request, exports.recipient_lines(rows), "recipients.csv")
 
     def has_suppress_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("reminders.add_suppression") and acts(request)

@@ -19,13 +19,12 @@ from django.views.decorators.http import require_GET
 from accounts import access
 from accounts.inputs import as_id
 from accounts.models import Account
-from fanout.admin.model_admin import csv_download
 from fanout.admin.widgets import Chart, line_chart
 from fanout.lanes import results
 from fanout.lanes.results import Result, Span
 from fanout.models import Run
 from fanout.models.trail import note
-from fanout.ops.exports import csv_lines
+from fanout.ops.exports import csv_download, csv_lines
 from reminders.models import Reminder
 
 WEEKS = (4, 8, 13, 26)

@@ -21,7 +21,7 @@ from accounts import access
 from accounts.inputs import as_ids
 from accounts.models import Account
 from fanout.admin.list_actions import Question, ask_once, attempt, back, confirmed, do_each, tell
-from fanout.admin.model_admin import ButtonsAdmin, csv_download
+from fanout.admin.model_admin import ButtonsAdmin
 from fanout.admin.run_list import (
     FORM_FILTERS,
     PillFilter,
@@ -227,7 +227,7 @@ class RunAdmin(ButtonsAdmin):
         run, only_failures = self.seen_run(request, pk), request.GET.get("only") == "failures"
         note("exported", run, request.user, timezone.now(), "failures" if only_failures else "")
         filename = f"run-{run.pk}{'-failures' if only_failures else ''}.csv"
-        return csv_download(request, exports.run_lines(run, only_failures), filename)
+        return exports.csv_download(request, exports.run_lines(run, only_failures), filename)
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Retry the failed targets with one kind of error."""

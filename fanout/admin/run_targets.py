@@ -23,7 +23,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.inputs import as_id
 from fanout.admin.list_actions import do_each
-from fanout.admin.model_admin import CappedPaginator, OwnedAdmin, ShallowPaginator, csv_download
+from fanout.admin.model_admin import CappedPaginator, OwnedAdmin, ShallowPaginator
 from fanout.admin.person_timeline import came_back
 from fanout.admin.run_page import error_groups
 from fanout.admin.widgets import badge
@@ -220,7 +220,7 @@ class RunTargetAdmin(OwnedAdmin):
         except IncorrectLookupParameters:
             return HttpResponseRedirect(f"{reverse('admin:fanout_runtarget_changelist')}?{ERROR_FLAG}=1")
         note("exported", run, request.user, timezone.now(), "a part of its targets")
-        return csv_download(request, exports.run_lines(run, chosen=chosen), f"run-{run.pk}-part.csv")
+        return exports.csv_download(request, exports.run_lines(run, chosen=chosen), f"run-{run.pk}-part.csv")
 
     @admin.display(description="no.")
     def place(self, target: RunTarget) -> int:

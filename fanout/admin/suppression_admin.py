@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.inputs import counted
-from fanout.admin.model_admin import CrierAdmin, ModelForm, csv_download
+from fanout.admin.model_admin import CrierAdmin, ModelForm
 from fanout.models.trail import note
 from fanout.ops import exports, list_changes
 from fanout.templatetags.crier import when
@@ -158,7 +158,7 @@ class SuppressionAdmin(CrierAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the suppressions", None, request.user, timezone.now())
-        return csv_download(request, exports.suppression_lines(), "suppressions.csv")
+        return exports.csv_download(request, exports.suppression_lines(), "suppressions.csv")
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_add_permission(request):

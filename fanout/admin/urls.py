@@ -13,6 +13,7 @@ from fanout.admin.replies_page import replies_page, reply_do
 from fanout.admin.results_page import compare_page, results_page
 from fanout.admin.stream import live
 from fanout.admin.timezones import my_timezone
+from fanout.admin.tokens import token_page
 from fanout.admin.users import Invitation
 from fanout.admin.widgets import components
 
@@ -25,6 +26,8 @@ urlpatterns = [
     path("bell/<int:pk>/buttons/", wrap(bell_buttons), name="bell_buttons"),
     path("bell/read/", wrap(bell_read), name="bell_read"),
     path("notifications/", wrap(my_notifications), name="my_notifications"),
+    path("tokens/", wrap(token_page), name="my_tokens"),
+    path("tokens/<int:pk>/", wrap(token_page), name="tokens"),
     path("timezone/", wrap(my_timezone), name="my_timezone"),
     path("second-factor/", wrap(my_second_factor), name="second_factor"),
     path("second-factor/code/", wrap(enter_code), name="second_factor_code"),

@@ -421,7 +421,7 @@ def _sooner(one: Sleep, other: Sleep) -> Sleep:
 
 async def close_run(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
     """Stop the run, unless another lane still has something in flight for it: that lane does this then."""
-    if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
+    if gate.reason == PauseReason.WINDOW_CLOSED and not (run.attempted or run.collects):
         # In transactions of their own, so that the heartbeat and other lanes come in between.
         while await closing.carry_out(ledger, transitions.skip_unstarted(run.id, now)):
             pass
@@ -429,7 +429,7 @@ async def close_run(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount
 
 
 def _close_steps(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps[None]:
-    if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
+    if gate.reason == PauseReason.WINDOW_CLOSED and not (run.attempted or run.collects):
         yield from transitions.fail_unstarted(run.id, now)
     account = lane.config
     if gate.reason != PauseReason.WINDOW_CLOSED and (

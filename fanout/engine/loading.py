@@ -86,6 +86,8 @@ class LaneRun:
     under_backpressure: bool = False
     # The run with Message 1, if this is Message 2.
     message_1: int | None = None
+    # A run of single messages: it waits for the next opening of its window, attempted or not.
+    collects: bool = False
     is_test: bool = False
     # Reminder, moment and action, as the claim journal notes them.
     origin: str = ""
@@ -288,6 +290,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         parts=[read_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
         # Message 2 waits for the next opening of its window, attempted or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
+        collects=bool(row["collects"]),
         message_1=row["answers_id"],
         origin=f"{row['reminder_id']}\t{row['scheduled_for'].isoformat()}\t{of.counts(row['action'])}",
         is_test=row["is_test"],

@@ -1,10 +1,12 @@
 """Runs and their targets, the lanes that send them, events, notifications and the audit trail."""
 
+from fanout.models.api import KeptAnswer, SingleMessage
 from fanout.models.events import Event, InboundEvent, Notification, Subscription
 from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, KnownId, LaneState, MediaUpload, Tally
 from fanout.models.run import Offload, PauseReason, Run, RunTarget
 from fanout.models.server import KnownServer, LostClaim
 from fanout.models.trail import TrailEntry
+from fanout.models.webhooks import WebhookDelivery, WebhookEndpoint, WebhookEvent
 
 __all__ = [
     "Activity",
@@ -12,6 +14,7 @@ __all__ = [
     "Driver",
     "Event",
     "InboundEvent",
+    "KeptAnswer",
     "KnownChat",
     "KnownId",
     "KnownServer",
@@ -23,7 +26,11 @@ __all__ = [
     "PauseReason",
     "Run",
     "RunTarget",
+    "SingleMessage",
     "Subscription",
     "Tally",
     "TrailEntry",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookEvent",
 ]

@@ -152,7 +152,7 @@ class Notification(models.Model):
     level = models.CharField(max_length=12, default="info")
     created_at = models.DateTimeField()
     read_at = models.DateTimeField(null=True, blank=True)
-    # When mail and webhook were handled, whether the operator wants any or not.
+    # When mail was handled, whether the operator wants any or not.
     passed_on_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -160,7 +160,7 @@ class Notification(models.Model):
         indexes = [
             # the bell: one operator's newest
             models.Index(fields=["user", "-id"], name="notification_user"),
-            # notifications not yet sent by mail and webhook
+            # notifications not yet sent by mail
             models.Index(fields=["id"], name="notification_to_pass_on", condition=models.Q(passed_on_at__isnull=True)),
         ]
 
@@ -183,7 +183,8 @@ class Subscription(models.Model):
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="subscription")
     email = models.EmailField(blank=True, help_text="Empty: no mail.")
-    webhook = models.URLField(blank=True, help_text="Gets a POST with JSON for every notification. Empty: none.")
+    # Of earlier versions; migration 0033 made signed webhooks of them (fanout.ops.webhooks).
+    webhook = models.URLField(blank=True, editable=False)
     bell = models.BooleanField(
         "on the bell", default=True, db_default=True, help_text="Count them on the bell and show them as they come."
     )
@@ -193,9 +194,7 @@ class Subscription(models.Model):
         db_default=True,
         help_text="Also what happens to reminders and accounts that others share with your team.",
     )
-    only_problems = models.BooleanField(
-        default=True, help_text="No mail and no webhook for runs that were delivered in full."
-    )
+    only_problems = models.BooleanField(default=True, help_text="No mail for runs that were delivered in full.")
 
     def __str__(self) -> str:
         return f"notifications of {self.user}"

@@ -128,6 +128,9 @@ class Run(Owned):
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="follow_ups", db_constraint=False
     )
     step = models.PositiveSmallIntegerField(default=0, db_default=0)
+    # Single messages of the API that have the same parts, account and hour: they are added as they come, also after it
+    # was finished (fanout.runs.single_messages). Empty: an ordinary run.
+    collects = models.CharField(max_length=64, blank=True, default="", db_default="", editable=False)
     # One message to the reminder's author, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
@@ -174,6 +177,8 @@ class Run(Owned):
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
             # sequences ask every minute for follow-ups that are due
             models.Index(fields=["next_step_at"], name="run_step_due", condition=Q(next_step_at__isnull=False)),
+            # the run that further single messages join
+            models.Index(fields=["reminder", "collects", "-id"], name="run_collects", condition=~Q(collects="")),
             # auto-resume asks every minute for what is due
             models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
         ]

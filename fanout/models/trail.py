@@ -14,6 +14,8 @@ from django.db import models
 client: ContextVar[str] = ContextVar("client", default="")
 #: set while a command of the shell works for a person
 at_the_shell: ContextVar[bool] = ContextVar("at_the_shell", default=False)
+#: name of the API token whose call is under way
+token: ContextVar[str] = ContextVar("token", default="")
 
 #: kinds whose name an administrator may read; other things are named by their number, because the name may be an
 #: address
@@ -63,7 +65,12 @@ def note_all(verb: str, things: Iterable[Any], actor: Any, now: datetime, detail
 def _actor(actor: Any) -> dict[str, Any]:
     if actor is None or actor.pk is None:
         return {"actor_name": "nobody" if client.get() else shell_user() or "Crier"}
-    return {"actor_id": actor.pk, "actor_name": actor.get_username()}
+    return {"actor_id": actor.pk, "actor_name": f"{actor.get_username()}{by_token()}"[:150]}
+
+
+def by_token() -> str:
+    """Return how a call of the API is marked; empty elsewhere."""
+    return f" (token {token.get()})" if token.get() else ""
 
 
 def shell_user() -> str:

@@ -74,8 +74,10 @@ def refuse_strange(task: dict[str, Any], **kwargs: Any) -> None:
 ALLOWED = frozenset(
     {
         "fanout.ops.tasks.carry_on",
+        "fanout.ops.tasks.collect_messages",
         "fanout.ops.tasks.drive",
         "fanout.ops.tasks.hygiene",
+        "fanout.ops.tasks.post_webhooks",
         "fanout.ops.tasks.process_inbound",
         "fanout.ops.tasks.hear",  # queued by version 0.9
         "fanout.ops.tasks.minute",

@@ -25,6 +25,14 @@ def import_recipients(entries: Sequence[Entry], owner: Any, user: Any, now: date
     return added
 
 
+@transaction.atomic
+def upsert_recipients(entries: Sequence[Entry], owner: Any, user: Any, now: datetime, team: Any = None) -> int:
+    """Add or change the recipients. Returns how many the owner did not have yet."""
+    added = targets.upsert(entries, owner, team)
+    note("changed recipients", None, user, now, f"{counted(len(entries), 'recipient')}, {added:,} of them new")
+    return added
+
+
 def suppress(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
     """Suppress the addresses. Returns how many suppressions changed."""
     return _suppress("suppressed", news, user, now)

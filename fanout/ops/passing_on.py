@@ -1,28 +1,22 @@
-"""Notifications by mail and webhook, for operators who asked for it."""
+"""Notifications by mail, for operators who asked for it. Webhooks are in fanout.ops.webhooks."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
-from urllib.parse import urlsplit
 
-import aiohttp
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.channels.http import FAILURES, connector, host_problem
 from fanout.models import Notification, Subscription
 from fanout.runs import texts
 
 log = logging.getLogger("crier.notifications")
 
-TIMEOUT = 5.0
 # A task is ended after a minute; the next one passes on the rest.
 BUDGET_SECONDS = 40.0
 # People whose server is slower get the rest in the next minute: all share one budget.
@@ -73,20 +67,17 @@ def _pass_on_safely(notification: Notification, wish: Subscription) -> bool:
         return False
     for problem in problems:
         log.warning("a notification was not passed on: %s", problem, extra={"notification": notification.pk})
-    return bool(wish.email or wish.webhook)
+    return bool(wish.email)
 
 
 def deliver(notification: Notification, wish: Subscription) -> list[str]:
-    """Send by mail and webhook, as subscribed. Returns the problems."""
-    problems = [
-        _mail(notification, wish.email) if wish.email else "",
-        _post(notification, wish.webhook) if wish.webhook else "",
-    ]
-    return [problem for problem in problems if problem]
+    """Send by mail, as subscribed. Returns the problems."""
+    problem = _mail(notification, wish.email) if wish.email else ""
+    return [problem] if problem else []
 
 
 def try_out(wish: Subscription, now: datetime) -> list[str]:
-    """Send a trial to the person's own mail address and webhook. Returns the problems."""
+    """Send a trial to the person's own mail address. Returns the problems."""
     words = {"title": "Notifications from Crier", "body": "This is a trial: notifications reach you here."}
     return deliver(Notification(user=wish.user, level="info", created_at=now, **words), wish)
 
@@ -105,56 +96,3 @@ def _mail(notification: Notification, address: str) -> str:
     except (OSError, ValueError) as problem:
         return f"The mail to {address} could not be sent: {problem}"
     return ""
-
-
-def facts(notification: Notification) -> dict[str, Any]:
-    """Return the payload of a webhook. Chat programs show its `text`."""
-    url, run = settings.SITE_URL + notification.get_absolute_url(), notification.run
-    return {
-        "id": notification.pk,
-        "title": notification.title,
-        "body": notification.body,
-        "level": notification.level,
-        "run": notification.run_id,
-        "reminder": run.title if run else notification.reminder and notification.reminder.title,
-        "status": run.status if run else None,
-        "cause": (run.get_pause_reason_display() or run.error_summary) if run else None,
-        "account": notification.account_id,
-        "url": url,
-        "text": f"{notification.title}. {notification.body} {url}",
-    }
-
-
-def _post(notification: Notification, url: str) -> str:
-    """Return the problem; empty if there is none."""
-    try:
-        status = asyncio.run(_answer(url, facts(notification)))
-    except (*FAILURES, ValueError) as failure:
-        return f"The webhook could not be called: {failure}"
-    return f"The webhook answered {status}." if status >= 300 else ""
-
-
-async def _answer(url: str, payload: dict[str, Any]) -> int:
-    """Return the status only. Redirects are not followed, and the timeout is for everything together."""
-    async with (
-        aiohttp.ClientSession(
-            connector=connector(),
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT),
-            headers={"User-Agent": "Crier"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-        ) as session,
-        session.post(url, json=payload, allow_redirects=False) as response,
-    ):
-        return response.status
-
-
-def webhook_error(url: str) -> str:
-    """Return why a webhook is not allowed; empty if it is. It must not reach the server's own network."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        return "The address of a webhook starts with https://."
-    return host_problem(parts.hostname or "")

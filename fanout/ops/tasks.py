@@ -20,7 +20,7 @@ from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
-from accounts import message_templates
+from accounts import message_templates, tokens
 from accounts.channels.registry import transport_for
 from fanout.database import conninfo, execute
 from fanout.engine import holding, lost_commits
@@ -35,10 +35,10 @@ from fanout.inbound import worker
 from fanout.lanes import accounts, reputation, results
 from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Driver as DriverRow
-from fanout.models import Offload
-from fanout.ops import audit, heartbeat, passing_on
+from fanout.models import KeptAnswer, Offload, SingleMessage
+from fanout.ops import audit, heartbeat, passing_on, webhooks
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import controls, corrections, firing, freezing, message_2, sequences, server
+from fanout.runs import controls, corrections, firing, freezing, message_2, sequences, server, single_messages
 from fanout.runs.freezing import enqueue_preparing
 from fanout.runs.hygiene import clean_up
 
@@ -60,7 +60,11 @@ def journal_of(database: str) -> ClaimJournal:
     return ClaimJournal(settings.VAR_DIR / "claims" / quote(database, safe=""))
 
 
-EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
+EVERY_MINUTE = {
+    "minute": "fanout.ops.tasks.minute",
+    "notifications": "fanout.ops.tasks.notifications",
+    "webhooks": "fanout.ops.tasks.post_webhooks",
+}
 EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene", "templates": "fanout.ops.tasks.templates"}
 
 
@@ -208,6 +212,12 @@ def go_on_with_offloads(now: datetime) -> None:
         controls.enqueue_rest()
 
 
+def go_on_collecting(now: datetime) -> None:
+    """Collect messages whose task is lost."""
+    if SingleMessage.objects.filter(**single_messages.WAITING).exists():
+        single_messages.enqueue_collecting()
+
+
 def wake_after_set_back(now: datetime) -> None:
     if woken := wake_after_clock_change(now):
         log.warning("the clock was set back: %d lanes look again", woken)
@@ -241,6 +251,7 @@ STEPS: tuple[Step, ...] = (
     controls.resume_due,
     controls.sweep_canceled,
     go_on_with_offloads,
+    go_on_collecting,
     message_2.skip_expired,
     wake_sleeping,
     heartbeat.free_stalled,
@@ -255,10 +266,20 @@ def notifications() -> None:
     passing_on.pass_on(timezone.now())
 
 
+def post_webhooks() -> str:
+    """Post to webhooks for most of a minute, while there are any."""
+    parent = os.getppid()
+    mine = webhooks.work(CARRY_ON_FOR, lambda: stop_asked() or os.getppid() != parent)
+    return "done" if mine else "another task posts to webhooks"
+
+
 def hygiene() -> None:
     """Clean up every 15 minutes, on the cluster `main`, and warn of accounts that people turn away from."""
     now = timezone.now()
     clean_up(now)
+    KeptAnswer.forget(now)
+    tokens.forget_guesses(now)
+    single_messages.forget(now)
     reputation.warn_of_opt_outs(now)
 
 
@@ -289,6 +310,12 @@ def carry_on() -> None:
     controls.sweep_canceled(now, CARRY_ON_FOR / 2)
     if not corrections.carry_on_offloads(now, CARRY_ON_FOR / 2):
         controls.enqueue_rest()
+
+
+def collect_messages() -> None:
+    """Put single messages of the API into runs, in as many tasks as needed."""
+    if server.may_fire() and not single_messages.collect(timezone.now(), CARRY_ON_FOR):
+        single_messages.enqueue_collecting()
 
 
 def ensure_schedules() -> None:

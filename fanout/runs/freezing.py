@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import connection, transaction
 from django.db.models import Count, QuerySet
@@ -90,9 +90,24 @@ def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
 
 def written_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
     """Return the part as it was written, with its placeholders."""
+    return written(message) | ({"subject": reminder.subject} if reminder.subject else {})
+
+
+class Part(Protocol):
+    """A part of a reminder, stored or not."""
+
+    @property
+    def kind(self) -> str: ...
+
+    text: str
+    html: str
+    template: Any
+    media: Any
+
+
+def written(message: Part) -> dict[str, Any]:
+    """Return the part without the subject, which is the reminder's."""
     part: dict[str, Any] = {"kind": message.kind, "text": message.text}
-    if reminder.subject:
-        part["subject"] = reminder.subject
     if message.html:
         part["html"] = message.html
     if message.template:

@@ -179,7 +179,8 @@ def _added(run: int, message_1: Row, expires_at: datetime, planned_at: datetime)
 
 def skip_expired(now: datetime) -> int:
     """Skip targets that waited too long for their window, cap or operator. Called every minute."""
-    waiting = Run.objects.filter(answers__isnull=False, status__in=[*Run.LIVE, Run.Status.PAUSED], pending__gt=0)
+    expiring = Q(answers__isnull=False) | ~Q(collects="")
+    waiting = Run.objects.filter(expiring, status__in=[*Run.LIVE, Run.Status.PAUSED], pending__gt=0)
     return sum(_skip_expired(run_id, now) for run_id in waiting.values_list("pk", flat=True))
 
 

@@ -19,7 +19,18 @@ from accounts import access
 from accounts.addresses import GROUP_KINDS, guess_kind
 from accounts.models import Account
 from fanout.database import carry_out
-from fanout.models import Event, InboundEvent, KnownChat, KnownId, LaneState, LostClaim, Notification, Run, RunTarget
+from fanout.models import (
+    Event,
+    InboundEvent,
+    KnownChat,
+    KnownId,
+    LaneState,
+    LostClaim,
+    Notification,
+    Run,
+    RunTarget,
+    SingleMessage,
+)
 from fanout.models.trail import note, note_all
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
@@ -154,6 +165,8 @@ def _hold(people: list[int], strays: list[int]) -> list[int]:
     _locked(Run.objects.filter(pk__in=runs))
     _locked(Recipient.objects.filter(pk__in=people))
     ReminderTarget.objects.filter(recipient__in=people).delete()
+    # A message that is put into a run at this moment has locked its row: wait for it.
+    SingleMessage.objects.filter(pk__in=_locked(SingleMessage.objects.filter(recipient__in=people))).delete()
     return _locked(wanted)
 
 

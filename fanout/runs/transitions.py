@@ -335,8 +335,9 @@ def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
         summary = yield from finished(row)
-        # Message 2 is finished after every reply, which is not worth a notification each time.
-        yield _summarise(row, summary) if row["answers_id"] else _tell(row, summary, now)
+        # Message 2 is finished after every reply, and a run of single messages after each of them, which is not worth a
+        # notification each time.
+        yield _summarise(row, summary) if row["answers_id"] or row["collects"] else _tell(row, summary, now)
     return bool(rows)
 
 

@@ -19,6 +19,7 @@ SINGLE = (
     "replies",
     "results",
     "results_compare",
+    "my_tokens",
     "components",
     "second_factor",
     "confirm",

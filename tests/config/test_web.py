@@ -27,8 +27,8 @@ from django.test import Client, RequestFactory
 from config import web as layers
 from config.local.children import wait_until
 from config.web import BoundedRequests, client_address
-from fanout.admin.model_admin import LINES_AT_ONCE, _in_chunks
 from fanout.ops import exports
+from fanout.ops.exports import LINES_AT_ONCE, _in_chunks
 from tests.crier_processes import Web, database_url, environment
 from tests.factories import SuppressionFactory, UserFactory
 from tests.inbound.test_bounces import report

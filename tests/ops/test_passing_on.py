@@ -1,13 +1,9 @@
-"""Notifications by mail and webhook."""
+"""Notifications by mail."""
 
 from __future__ import annotations
 
-import json
-import socket
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,7 +67,6 @@ def test_a_mail_about_a_reminder_names_it_and_leads_to_it(operator, smtp):
     (frame,) = missed_notifications(operator.pk, 0, timezone.now())
     page = reverse("admin:reminders_reminder_change", args=[reminder.pk])
     assert page in frame
-    assert passing_on.facts(Notification.objects.get())["reminder"] == "Rent"
     assert passing_on.pass_on(timezone.now()) == 1
     (letter,) = smtp.mails
     assert letter.message["Subject"] == "Reminder switched off: Rent"
@@ -79,7 +74,7 @@ def test_a_mail_about_a_reminder_names_it_and_leads_to_it(operator, smtp):
 
 
 def test_a_trial_says_whether_it_arrived(operator, smtp):
-    data = {"email": "mei@example.com", "webhook": "", "bell": "on", "team": "on", "try_out": "1"}
+    data = {"email": "mei@example.com", "bell": "on", "team": "on", "try_out": "1"}
     client = login(operator)
 
     def said() -> str:
@@ -93,68 +88,9 @@ def test_a_trial_says_whether_it_arrived(operator, smtp):
     assert "The mail to mei@example.com could not be sent" in said()
 
 
-class Hook:
-    """A server that gives the same answer to every request, and keeps the requests."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer, self.posted = answer, list[bytes]()
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}/x"
-
-    def __enter__(self) -> Hook:
-        threading.Thread(target=self._serve, daemon=True).start()
-        return self
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                visitor, _ = self.listening.accept()
-                with visitor:
-                    visitor.settimeout(0.3)
-                    with suppress(TimeoutError):
-                        self.posted.append(visitor.recv(65536))
-                        self.posted[-1] += visitor.recv(65536)
-                    visitor.sendall(self.answer)
-
-    def __exit__(self, *args: object) -> None:
-        self.listening.close()
-
-
-def test_a_webhook_gets_the_facts(operator):
-    Subscription.objects.create(user=operator, only_problems=False)
-    run = paused_run(operator)
-    NotificationFactory.create(user=operator, run=run, title="Reminder paused")
-    with Hook(b"HTTP/1.1 204 No Content\r\n\r\n") as hook:
-        Subscription.objects.update(webhook=hook.url)
-        assert passing_on.pass_on(timezone.now()) == 1
-    sent = json.loads(hook.posted[0].partition(b"\r\n\r\n")[2])
-    assert (sent["title"], sent["reminder"], sent["cause"]) == ("Reminder paused", run.title, "paused by an operator")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"garbage\r\n\r\n", id="garbage"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", id="length"),
-        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n", id="redirect"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000, id="headers"),
-    ],
-)
-def test_a_webhook_that_answers_garbage_does_not_stop_other_notifications(operator, colleague, answer):
-    Subscription.objects.create(user=colleague, email="jonas@example.com")
-    with Hook(answer) as hook:
-        Subscription.objects.create(user=operator, webhook=hook.url)
-        for user in (operator, colleague):
-            NotificationFactory.create(user=user, title="Reminder paused", level="warning")
-        passing_on.pass_on(timezone.now())
-    assert [message.to for message in mail.outbox] == [["jonas@example.com"]]
-    assert not Notification.objects.filter(passed_on_at=None).exists()
-
-
-def test_a_slow_webhook_does_not_use_up_the_time_of_others(operator, colleague, monkeypatch):
+def test_a_slow_mail_server_does_not_use_up_the_time_of_others(operator, colleague, monkeypatch):
     for user, count in ((operator, 20), (colleague, 3)):
-        Subscription.objects.create(user=user, webhook="https://hooks.example.com")
+        Subscription.objects.create(user=user, email="a@example.com")
         NotificationFactory.create_batch(count, user=user, level="warning")
     clock, told = [0.0], []
 
@@ -172,36 +108,11 @@ def test_a_slow_webhook_does_not_use_up_the_time_of_others(operator, colleague, 
 
 
 def test_an_internal_error_does_not_stop_other_notifications(operator, colleague, monkeypatch):
-    monkeypatch.setattr(passing_on, "_post", lambda *args: 1 / 0)
-    Subscription.objects.create(user=operator, webhook="https://hooks.example.com/")
+    send = passing_on._mail
+    monkeypatch.setattr(passing_on, "_mail", lambda one, to: 1 / 0 if to == "x@example.com" else send(one, to))
+    Subscription.objects.create(user=operator, email="x@example.com")
     Subscription.objects.create(user=colleague, email="jonas@example.com")
     for user in (operator, colleague):
         NotificationFactory.create(user=user, level="warning")
     passing_on.pass_on(timezone.now())
     assert len(mail.outbox) == 1
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        pytest.param("http://127.0.0.1:8000/", id="own-machine"),
-        pytest.param("http://10.0.0.1/", id="private"),
-        pytest.param("http://169.254.169.254/latest", id="cloud-metadata"),
-        pytest.param("http://[64:ff9b::a9fe:a9fe]/", id="metadata by NAT64"),
-        pytest.param("http://224.0.0.1/", id="multicast"),
-        pytest.param("http://example.com:99999/", id="port"),
-        pytest.param("ftp://example.com/", id="scheme"),
-    ],
-)
-def test_a_webhook_cannot_reach_the_internal_network(url, settings):
-    settings.ALLOW_PRIVATE_NETWORKS = []
-    assert passing_on.webhook_error(url)
-
-
-def test_a_webhook_that_was_public_when_it_was_entered_is_checked_when_it_is_called(operator, settings):
-    settings.ALLOW_PRIVATE_NETWORKS = []
-    NotificationFactory.create(user=operator, level="warning")
-    with Hook(b"HTTP/1.1 204 No Content\r\n\r\n") as hook:
-        Subscription.objects.create(user=operator, webhook=hook.url)
-        passing_on.pass_on(timezone.now())
-    assert hook.posted == []

@@ -125,6 +125,7 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
         "admin/reminders/mediafile/": (media := MediaFileFactory.create(owner=owner, team=team)),
         "admin/media/": media,
         "admin/auth/user/": owner,
+        "admin/tokens/": owner,
         "admin/auth/group/": team,
         "admin/axes/accessattempt/": AccessAttempt.objects.create(
             **axes, failures_since_start=1, get_data="", post_data=""
@@ -135,8 +136,10 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
 
 
 def pages() -> dict[str, str]:
-    """Every route of the site by its name; one without a name by itself."""
-    return dict(_routes(get_resolver().url_patterns, "", ""))
+    """Every route of the site by its name; one without a name by itself. Those of the API are for programs, and have a
+    table of their own (operations.txt)."""
+    routes = _routes(get_resolver().url_patterns, "", "")
+    return {name: route for name, route in routes if not name.startswith("api:")}
 
 
 def _routes(patterns: Any, namespace: str, route: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,178 @@
+"""The door of the API: every call passes it, before and after its operation.
+
+It looks the token up and counts the call, repeats the answer to a POST that came before, keeps sessions out, and says
+with an ETag that a list has not changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from accounts import tokens
+from accounts.tokens import GUESSES_FOR, MOST_GUESSES, Use
+from config.problems import AWAY, LOCKED, RETRY_AFTER, is_away, is_locked
+from config.web import client_address
+from fanout.api.conventions import PROBLEM, Caller, Problem, problem_response
+from fanout.models import KeptAnswer
+from fanout.models import trail as trails
+
+View = Callable[..., HttpResponseBase]
+
+MOST_KEY = 255
+#: A call that has no answer after this time has lost its process: the same key may try again.
+LOST_AFTER = timedelta(minutes=2)
+#: Operations that take several transactions, so that a large run is not locked for long. Each has the same effect the
+#: second time, so that their answer is stored after them; all others are one transaction with their answer.
+IN_CHUNKS: tuple[str, ...] = ("/cancel", "/retry-failed", "/settle", "/offload", "/resume", "/erase")
+
+
+def door(view: View) -> View:
+    """Wrap the view of an operation."""
+
+    @csrf_exempt
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        now = timezone.now()
+        use: Use | None = None
+        mark = None
+        try:
+            use = _admitted(request, now)
+            mark = trails.token.set(use.token.name)
+            request.__dict__["caller"] = Caller(use.token.user, use.token)
+            request.user = use.token.user  # a session that came along does not count
+            answer = _once(request, use, now, lambda: view(request, *args, **kwargs))
+        except Problem as problem:
+            answer = problem_response(problem)
+        except RequestDataTooBig:
+            answer = problem_response(Problem(413, "The request is too large: send it in several calls."))
+        except Exception as error:
+            if not (is_locked(error) or is_away(error)):
+                raise
+            words = LOCKED if is_locked(error) else AWAY.strip()
+            answer = problem_response(Problem(503, words, headers={"Retry-After": RETRY_AFTER}))
+        finally:
+            if mark is not None:
+                trails.token.reset(mark)
+        return _with_headers(request, answer, use)
+
+    return guarded
+
+
+def _admitted(request: HttpRequest, now: datetime) -> Use:
+    """Return the call of a token in force. Raises Problem."""
+    kind, _, secret = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not secret.strip():
+        words = "Send a token: “Authorization: Bearer crier_…”. People make tokens on their page “API tokens”."
+        raise Problem(401, words, headers={"WWW-Authenticate": "Bearer"})
+    address = client_address(request)
+    use = tokens.use(secret.strip(), address, now)
+    if use is None:
+        if tokens.guessed(address, now) > MOST_GUESSES:
+            seconds = int(GUESSES_FOR.total_seconds())
+            words = "Too many calls with unknown tokens came from your address. Try again later."
+            raise Problem(429, words, headers={"Retry-After": str(seconds)})
+        words = "This token is unknown, has expired or was revoked."
+        raise Problem(401, words, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    if use.left < 0:
+        words = f"This token has made {use.limit:,} calls in this minute, which is its limit."
+        raise Problem(429, words, headers={"Retry-After": str(use.renewed_in)} | _limits(use))
+    return use
+
+
+def _limits(use: Use) -> dict[str, str]:
+    return {
+        "RateLimit-Limit": str(use.limit),
+        "RateLimit-Remaining": str(max(0, use.left)),
+        "RateLimit-Reset": str(use.renewed_in),
+    }
+
+
+def _with_headers(request: HttpRequest, answer: HttpResponseBase, use: Use | None) -> HttpResponseBase:
+    for name, value in (_limits(use) if use else {}).items():
+        answer[name] = value
+    answer["Cache-Control"] = "no-store" if request.method != "GET" else "private, no-cache"
+    if request.method != "GET" or answer.status_code != 200 or not isinstance(answer, HttpResponse):
+        return answer
+    tag = f'"{hashlib.sha256(answer.content).hexdigest()[:32]}"'
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("If-None-Match", "").split(",")]
+    if tag in known:
+        same = HttpResponseNotModified()
+        for name in ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Cache-Control"):
+            same[name] = answer[name]
+        same["ETag"] = tag
+        return same
+    answer["ETag"] = tag
+    return answer
+
+
+# --- the same POST twice ----------------------------------------------------------------------------------------
+
+
+def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    """Call the operation, or return the answer that the same key had before."""
+    key = request.headers.get("Idempotency-Key", "")
+    if request.method != "POST" or not key:
+        return call()
+    if len(key) > MOST_KEY or not key.isprintable():
+        raise Problem(422, f"An Idempotency-Key has at most {MOST_KEY} printable characters.")
+    digest = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + request.body).hexdigest()
+    row = KeptAnswer(token=use.token, key=key, digest=digest, began_at=now)
+    if request.path.endswith(IN_CHUNKS):
+        return _repeated(row) or _store(row, call())
+    with transaction.atomic():
+        # A second call with the key waits here for the end of the first.
+        answer: HttpResponseBase | None = _repeated(row)
+        if answer is None:
+            answer = _store(row, call())
+            if answer.status_code >= 400:
+                transaction.set_rollback(True)  # nothing was done, so that the same key may try again
+        return answer
+
+
+CLAIM = """
+INSERT INTO fanout_keptanswer AS k (token_id, key, digest, began_at, kind, body)
+VALUES (%(token)s, %(key)s, %(digest)s, %(now)s, '', '')
+ON CONFLICT (token_id, key) DO UPDATE
+   SET digest = excluded.digest, began_at = excluded.began_at, status = NULL, kind = '', body = ''
+ WHERE k.began_at < %(old)s OR (k.status IS NULL AND k.began_at < %(lost)s AND k.digest = excluded.digest)
+RETURNING id
+"""
+
+
+def _repeated(row: KeptAnswer) -> HttpResponse | None:
+    """Claim the key; None if it is new. Otherwise return the answer that was stored with it."""
+    now = row.began_at
+    facts: dict[str, Any] = {"token": row.token_id, "key": row.key, "digest": row.digest, "now": now}
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIM, facts | {"old": now - KeptAnswer.KEPT_FOR, "lost": now - LOST_AFTER})
+        if cursor.fetchone():
+            return None
+    kept = KeptAnswer.objects.get(token=row.token_id, key=row.key)
+    if kept.digest != row.digest:
+        raise Problem(422, "This Idempotency-Key was used for another request: take a new one.")
+    if kept.status is None:
+        raise Problem(409, "The call with this Idempotency-Key is still under way.", headers={"Retry-After": "1"})
+    answer = HttpResponse(kept.body, status=kept.status, content_type=kept.kind)
+    answer["Idempotent-Replayed"] = "true"
+    return answer
+
+
+def _store(row: KeptAnswer, answer: HttpResponseBase) -> HttpResponseBase:
+    """Store the answer. One that did nothing is forgotten, so that the same key may try again."""
+    kept = KeptAnswer.objects.filter(token=row.token_id, key=row.key)
+    if answer.status_code >= 400 or not isinstance(answer, HttpResponse):
+        kept.delete()
+    else:
+        kind = answer.get("Content-Type", PROBLEM)[:60]
+        kept.update(status=answer.status_code, kind=kind, body=answer.content.decode())
+    return answer

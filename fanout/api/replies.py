@@ -1,0 +1,135 @@
+"""Replies of people, and what was delivered per day."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models.functions import TruncDate
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Field, Query, Router, Schema
+
+from accounts.actions import Action
+from accounts.inputs import valid_timezone
+from accounts.models import Account
+from fanout.api.conventions import Id, Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
+from fanout.api.runs import find_run
+from fanout.models import Activity, InboundEvent, RunTarget
+
+router = Router()
+READS = Needs(Scope.READ, "fanout.view_inboundevent")
+READS_RUNS = Needs(Scope.READ, "fanout.view_run")
+MOST_DAYS = 31
+Kind = InboundEvent.Kind
+KINDS = (Kind.REPLY, Kind.UNSUBSCRIBE, Kind.COMPLAINT, Kind.AUTOMATIC)
+
+
+class ReplyOut(Schema):
+    id: int
+    kind: Literal["reply", "unsubscribe", "complaint", "automatic"]
+    account: int
+    address: str
+    text: str = Field(description="Empty once it is not kept any more")
+    happened_at: datetime
+    opted_out: bool
+    run: int | None
+    target: int | None
+    effect: str
+
+
+class ReplyPage(Schema):
+    items: list[ReplyOut]
+    next: str | None
+
+
+class ReplyQuery(PageQuery):
+    run: Id | None = Field(None, description="Only replies to this run")
+    account: Id | None = None
+    address: Annotated[Text, Field(max_length=254)] = ""
+
+
+@router.get("/replies", response=ReplyPage, auth=READS)
+def list_replies(request: HttpRequest, query: Query[ReplyQuery]) -> Any:
+    """List what people wrote back, newest first. Messages in groups are not replies."""
+    caller = caller_of(request)
+    accounts = caller.visible(Account.objects.all())
+    rows: QuerySet[InboundEvent] = InboundEvent.objects.filter(kind__in=KINDS, group="")
+    if query.run is not None:
+        run = find_run(request, query.run)
+        mine = RunTarget.objects.filter(pk=OuterRef("run_target_id"), run=run)
+        # By the index of each account's events; none came before the run began.
+        rows = rows.filter(Exists(mine), account__in=run.lanes, came_at__gte=run.scheduled_for - timedelta(minutes=1))
+    if query.account is not None:
+        accounts = accounts.filter(pk=query.account)
+    if query.address:
+        rows = rows.filter(address=query.address)
+    items, following = page_of(rows.filter(account__in=accounts), query)
+    runs = dict(RunTarget.objects.filter(pk__in=[one.run_target_id for one in items]).values_list("pk", "run_id"))
+    return {"items": [_reply(one, runs) for one in items], "next": following}
+
+
+def _reply(event: InboundEvent, runs: dict[int, int]) -> dict[str, Any]:
+    same = ("kind", "address", "text", "happened_at", "effect")
+    return {
+        "id": event.pk,
+        **{name: getattr(event, name) for name in same},
+        "account": event.account_id,
+        "opted_out": event.opts_out or event.kind in (Kind.UNSUBSCRIBE, Kind.COMPLAINT),
+        "run": runs.get(event.run_target_id or 0),
+        "target": event.run_target_id,
+    }
+
+
+class DayStatistics(Schema):
+    date: date
+    sent: int
+    failed: int
+    replies: int
+
+
+class StatisticsOut(Schema):
+    timezone: str
+    days: list[DayStatistics]
+
+
+class StatisticsQuery(Schema):
+    since: date | None = Field(None, description="First day; default: six days ago")
+    until: date | None = Field(None, description="Last day; default: today")
+    timezone: Annotated[Text, Field(max_length=64)] = "UTC"
+    account: Id | None = None
+
+
+@router.get("/statistics/days", response=StatisticsOut, auth=READS_RUNS)
+def day_statistics(request: HttpRequest, query: Query[StatisticsQuery]) -> Any:
+    """Count messages and replies per day, for at most 31 days."""
+    if not valid_timezone(query.timezone):
+        raise Problem(422, f"{query.timezone!r} is not a timezone.", {"timezone": "unknown"})
+    zone = ZoneInfo(query.timezone)
+    until = query.until or timezone.now().astimezone(zone).date()
+    since = query.since or until - timedelta(days=min(6, until.toordinal() - 1))
+    if not 0 <= (until - since).days < MOST_DAYS or not 1971 <= since.year <= until.year <= 9000:
+        raise Problem(422, f"Ask for 1 to {MOST_DAYS} days.", {"since": "not before the last day"})
+    accounts = caller_of(request).visible(Account.objects.all())
+    if query.account is not None:
+        accounts = accounts.filter(pk=query.account)
+    ids = list(accounts.values_list("pk", flat=True))
+    begin = datetime(since.year, since.month, since.day, tzinfo=zone)
+    end = datetime.combine(until + timedelta(days=1), begin.time(), zone)
+    acts = Activity.objects.filter(account__in=ids, action__in=Action.values, at__gte=begin, at__lt=end)
+    came = InboundEvent.objects.filter(account__in=ids, kind=Kind.REPLY, group="", came_at__gte=begin, came_at__lt=end)
+    sent, failed = (_per_day(acts.filter(outcome=outcome), "at", zone) for outcome in ("sent", "failed"))
+    replies = _per_day(came, "came_at", zone)
+    days = [since + timedelta(days=n) for n in range((until - since).days + 1)]
+    lines = [
+        {"date": day, "sent": sent.get(day, 0), "failed": failed.get(day, 0), "replies": replies.get(day, 0)}
+        for day in days
+    ]
+    return {"timezone": query.timezone, "days": lines}
+
+
+def _per_day(rows: QuerySet[Any], column: str, zone: ZoneInfo) -> dict[date, int]:
+    days = rows.order_by().annotate(day=TruncDate(column, tzinfo=zone)).values("day")
+    return dict(days.annotate(n=Count("pk")).values_list("day", "n"))

@@ -1,0 +1,352 @@
+"""Webhooks out: what happened to a team's things is posted to its endpoints, signed, at least once, in order per run.
+
+Triggers write events (migration 0033). A task turns them into deliveries and posts those; one that is not taken is
+tried again for a day. Signatures follow the Standard Webhooks specification: `webhook-id`, `webhook-timestamp` and
+`webhook-signature`, with two valid secrets while they are rotated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import aiohttp
+from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+from django.db.models import Q
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.channels.http import FAILURES, connector, host_problem
+from accounts.models import Account
+from fanout.database import execute
+from fanout.models import (
+    InboundEvent,
+    Notification,
+    Run,
+    RunTarget,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookEvent,
+)
+
+log = logging.getLogger("crier.webhooks")
+
+Kind = WebhookEndpoint.Kind
+State = WebhookDelivery.State
+PREFIX = "whsec_"
+ROTATES_FOR = timedelta(hours=24)
+TIMEOUT = 10.0
+AT_ONCE = 20
+#: deliveries of one endpoint that one round posts at the same time, so that a slow one leaves room for the others
+EACH = 5
+RETRIED_FOR = timedelta(hours=24)
+WARNED_AFTER = timedelta(hours=12)
+#: waits before the second, third … attempt, in seconds; the last one repeats
+WAITS = (5, 30, 120, 600, 1800, 3600, 7200, 14400)
+KEPT_FOR = timedelta(days=14)
+BATCH = 500
+LOOK_EVERY = 2.0
+LOCK = 0x435257  # "CRW": the advisory lock of the one task that posts
+WARNING = "Webhook is failing"
+SWITCHED_OFF = "Webhook switched off"
+
+
+# --- secrets and signatures -------------------------------------------------------------------------------------
+
+
+def new_secret() -> str:
+    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def rotate(endpoint: WebhookEndpoint, now: datetime) -> str:
+    """Give the endpoint a new secret and return it. For a day both sign, so that the receiver can change over."""
+    secret, known = new_secret(), dict(endpoint.secrets)
+    endpoint.secrets = {"current": secret} | ({"previous": known["current"]} if known.get("current") else {})
+    endpoint.previous_until = now + ROTATES_FOR if known.get("current") else None
+    endpoint.save(update_fields=["secrets", "previous_until"])
+    return secret
+
+
+def signature(secret: str, message_id: str, at: int, body: bytes) -> str:
+    """Return the signature as the specification has it: the key is what follows the prefix, in base64."""
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except binascii.Error:
+        key = secret.encode()
+    signed = hmac.new(key, f"{message_id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(signed).decode()}"
+
+
+def headers(endpoint: WebhookEndpoint, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
+    at, known = int(now.timestamp()), dict(endpoint.secrets)
+    rotating = endpoint.previous_until is not None and now < endpoint.previous_until
+    valid = [known.get("current", ""), known.get("previous", "") if rotating else ""]
+    return {
+        "content-type": "application/json",
+        "user-agent": "Crier",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(signature(secret, message_id, at, body) for secret in valid if secret),
+    }
+
+
+def url_problem(url: str) -> str:
+    """Return why a webhook is not allowed; empty if it is. It must not reach the server's own network."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    return host_problem(parts.hostname or "") if usable else "The address of a webhook starts with https://."
+
+
+# --- events become deliveries -----------------------------------------------------------------------------------
+
+
+def fan_out(now: datetime) -> int:
+    """Turn a batch of events into deliveries for the endpoints that want them. Returns how many events there were."""
+    with transaction.atomic():
+        rows = WebhookEvent.objects.order_by("pk").select_for_update(skip_locked=True)
+        events = list(rows[:BATCH])
+        if not events:
+            return 0
+        endpoints = list(WebhookEndpoint.objects.filter(enabled=True))
+        described = _Described(events)
+        deliveries = [
+            WebhookDelivery(
+                endpoint=endpoint,
+                message_id=f"msg_{uuid4().hex}",
+                kind=event.kind,
+                payload=described.payload(event),
+                subject=_subject(event),
+                created_at=now,
+            )
+            for event in events
+            for endpoint in endpoints
+            if _wants(endpoint, event)
+        ]
+        WebhookDelivery.objects.bulk_create(deliveries, batch_size=BATCH)
+        WebhookEvent.objects.filter(pk__in=[event.pk for event in events]).delete()
+    return len(events)
+
+
+def _wants(endpoint: WebhookEndpoint, event: WebhookEvent) -> bool:
+    if event.kind not in endpoint.kinds:
+        return False
+    mine = endpoint.team_id is None and endpoint.owner_id == event.owner_id
+    return mine or (endpoint.team_id is not None and endpoint.team_id == event.team_id)
+
+
+def _subject(event: WebhookEvent) -> str:
+    return f"run {event.run_id}" if event.run_id else f"account {event.account_id}"
+
+
+class _Described:
+    """Reads what a batch of events is about, in a handful of queries, and puts each into words."""
+
+    def __init__(self, events: Sequence[WebhookEvent]) -> None:
+        inbound = InboundEvent.objects.in_bulk([one.inbound_id for one in events if one.inbound_id])
+        targets = {one.target_id for one in events} | {one.run_target_id for one in inbound.values()}
+        self.inbound = inbound
+        self.targets = RunTarget.objects.in_bulk([pk for pk in targets if pk])
+        runs = {one.run_id for one in events if one.run_id} | {one.run_id for one in self.targets.values()}
+        self.runs = Run.objects.defer("parts", "reply_parts").in_bulk(list(runs))
+        accounts = {one.account_id for one in events if one.account_id}
+        accounts |= {run.account_id for run in self.runs.values()}
+        self.accounts = Account.objects.in_bulk(list(accounts))
+
+    def payload(self, event: WebhookEvent) -> dict[str, Any]:
+        about = self._about(event)
+        text = about.pop("text")
+        data = {"type": event.kind, "timestamp": event.at, "text": text, "data": about | event.facts}
+        plain: dict[str, Any] = json.loads(json.dumps(data, cls=DjangoJSONEncoder))
+        return plain
+
+    def _about(self, event: WebhookEvent) -> dict[str, Any]:
+        """Return what the event is about, with a `text` that chat programs show."""
+        if event.inbound_id:
+            return self._of_inbound(event)
+        account = self.accounts.get(event.account_id or 0)
+        if event.kind == Kind.ACCOUNT_SUSPENDED:
+            label = account.label if account else ""
+            why = event.facts.get("reason") or event.facts.get("status")
+            return {"account": event.account_id, "label": label, "text": f"{label} is {event.facts['status']}: {why}"}
+        run = self.runs.get(event.run_id or 0)
+        title = run.title if run else ""
+        about = {"run": event.run_id, "title": title, "reminder": run.reminder_id if run else None}
+        about["url"] = settings.SITE_URL + reverse("admin:fanout_run_change", args=[event.run_id])
+        if event.target_id is None:
+            summary = run.error_summary if run else ""
+            return about | {"summary": summary, "text": f"{title}: {event.facts['status']}. {summary}".rstrip()}
+        target = self.targets.get(event.target_id)
+        who = {"target": event.target_id, "account": event.account_id}
+        who |= {"recipient": target.recipient_id if target else None, "address": target.address if target else ""}
+        text = f"{title}: {who['address']} {event.facts['status']}. {event.facts.get('error', '')}".rstrip()
+        return about | who | {"text": text}
+
+    def _of_inbound(self, event: WebhookEvent) -> dict[str, Any]:
+        said = self.inbound.get(event.inbound_id or 0)
+        if said is None:  # erased meanwhile
+            return {"account": event.account_id, "address": "", "message": "", "run": None, "text": event.kind}
+        target = self.targets.get(said.run_target_id or 0)
+        words = said.text if said.kind == InboundEvent.Kind.REPLY else said.kind
+        return {
+            "account": event.account_id,
+            "address": said.address,
+            "message": words,
+            "happened_at": said.happened_at,
+            "run": target.run_id if target else None,
+            "target": said.run_target_id,
+            "text": f"{said.address}: {words}",
+        }
+
+
+# --- posting ----------------------------------------------------------------------------------------------------
+
+
+# The first pending one of each subject: one that waits for another attempt holds back those behind it.
+NEXT = """
+SELECT id, endpoint_id FROM (
+  SELECT DISTINCT ON (d.endpoint_id, d.subject) d.id, d.endpoint_id, d.next_attempt_at
+    FROM fanout_webhookdelivery d JOIN fanout_webhookendpoint e ON e.id = d.endpoint_id
+   WHERE d.state = 'pending' AND e.enabled
+   ORDER BY d.endpoint_id, d.subject, d.id) AS heads
+ WHERE next_attempt_at IS NULL OR next_attempt_at <= %(now)s
+ ORDER BY next_attempt_at NULLS FIRST, id LIMIT 1000
+"""
+
+
+def post_due(now: datetime) -> int:
+    """Post the deliveries whose turn it is, a few at a time. Returns how many were tried."""
+    chosen: list[int] = []
+    each: dict[int, int] = {}
+    for row in execute(NEXT, {"now": now}):
+        if each.get(row["endpoint_id"], 0) < EACH and len(chosen) < AT_ONCE:
+            each[row["endpoint_id"]] = each.get(row["endpoint_id"], 0) + 1
+            chosen.append(row["id"])
+    deliveries = list(WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"))
+    if deliveries:
+        for delivery, (ok, answer, gone) in zip(deliveries, asyncio.run(_post_all(deliveries, now))):
+            _record(delivery, ok, answer, gone, now)
+    return len(deliveries)
+
+
+Answer = tuple[bool, str, bool]  # taken, in words, and whether the receiver wants no more
+
+
+async def _post_all(deliveries: Sequence[WebhookDelivery], now: datetime) -> list[Answer]:
+    async with aiohttp.ClientSession(
+        connector=connector(),
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        return list(await asyncio.gather(*(_post(session, delivery, now) for delivery in deliveries)))
+
+
+async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: datetime) -> Answer:
+    """Post one delivery. Redirects are not followed, and the answer's body is not read."""
+    endpoint, body = delivery.endpoint, json.dumps(delivery.payload).encode()
+    try:
+        signed = headers(endpoint, delivery.message_id, body, now)
+        async with session.post(endpoint.url, data=body, headers=signed, allow_redirects=False) as response:
+            status = response.status
+    except (*FAILURES, ValueError) as failure:
+        return False, f"not reached: {failure}"[:300], False
+    return 200 <= status < 300, f"answered {status}", status == 410
+
+
+def _record(delivery: WebhookDelivery, ok: bool, answer: str, gone: bool, now: datetime) -> None:
+    attempts = delivery.attempts + 1
+    row = WebhookDelivery.objects.filter(pk=delivery.pk, state=State.PENDING)
+    endpoints = WebhookEndpoint.objects.filter(pk=delivery.endpoint_id)
+    if ok:
+        row.update(state=State.DELIVERED, attempts=attempts, settled_at=now, answer=answer, next_attempt_at=None)
+        endpoints.exclude(failing_since=None).update(failing_since=None, warned_at=None, problem="")
+        return
+    again = now + timedelta(seconds=WAITS[min(attempts, len(WAITS)) - 1])
+    if again > delivery.created_at + RETRIED_FOR:
+        row.update(state=State.FAILED, attempts=attempts, settled_at=now, answer=answer, next_attempt_at=None)
+    else:
+        row.update(attempts=attempts, next_attempt_at=again, answer=answer)
+    log.warning("a webhook was not taken: %s", answer, extra={"endpoint": delivery.endpoint_id})
+    endpoints.filter(failing_since=None).update(failing_since=now)
+    endpoints.update(problem=answer)
+    if gone:
+        _switch_off(delivery.endpoint, "Its receiver answered 410: it wants no more.", now)
+
+
+def resend(delivery: WebhookDelivery, now: datetime) -> None:
+    """Post a delivery again, with the same id, ahead of its next attempt."""
+    WebhookDelivery.objects.filter(pk=delivery.pk).update(
+        state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now
+    )
+
+
+# --- endpoints that fail ----------------------------------------------------------------------------------------
+
+
+def look_after(now: datetime) -> None:
+    """Warn the owners of endpoints that fail, switch those off that failed for a day, and delete old deliveries."""
+    failing = WebhookEndpoint.objects.filter(enabled=True, failing_since__lte=now - WARNED_AFTER)
+    for endpoint in failing.select_related("owner"):
+        assert endpoint.failing_since is not None
+        if endpoint.failing_since <= now - RETRIED_FOR:
+            _switch_off(endpoint, f"Nothing was taken for a day ({endpoint.problem}).", now)
+        elif WebhookEndpoint.objects.filter(pk=endpoint.pk, warned_at=None).update(warned_at=now):
+            off = endpoint.failing_since + RETRIED_FOR
+            words = f"{endpoint.url}: {endpoint.problem}. It is switched off at {off:%H:%M} UTC unless it takes one."
+            _tell(endpoint, WARNING, words, now)
+    old = Q(state=State.PENDING, created_at__lt=now - RETRIED_FOR)
+    WebhookDelivery.objects.filter(old).update(state=State.FAILED, settled_at=now, next_attempt_at=None)
+    gone = WebhookDelivery.objects.filter(settled_at__lt=now - KEPT_FOR).values_list("pk", flat=True)[:50_000]
+    WebhookDelivery.objects.filter(pk__in=list(gone)).delete()
+
+
+def _switch_off(endpoint: WebhookEndpoint, why: str, now: datetime) -> None:
+    if WebhookEndpoint.objects.filter(pk=endpoint.pk, enabled=True).update(enabled=False, problem=why[:300]):
+        _tell(endpoint, SWITCHED_OFF, f"{endpoint.url}: {why} Repair it, then switch it on again.", now)
+
+
+def _tell(endpoint: WebhookEndpoint, title: str, body: str, now: datetime) -> None:
+    Notification.objects.create(user=endpoint.owner, title=title, body=body, level="warning", created_at=now)
+
+
+# --- the task ---------------------------------------------------------------------------------------------------
+
+
+def work(seconds: float, stopping: Any = lambda: False) -> bool:
+    """Post what comes, for some seconds. Returns False if another task does it already: one at a time keeps the
+    order."""
+    if not execute("SELECT pg_try_advisory_lock(%(lock)s) AS mine", {"lock": LOCK})[0]["mine"]:
+        return False
+    try:
+        until = time.monotonic() + seconds
+        look_after(timezone.now())
+        while time.monotonic() < until and not stopping():
+            if not step(timezone.now()):
+                if not WebhookEndpoint.objects.filter(enabled=True).exists():
+                    break
+                time.sleep(LOOK_EVERY)
+    finally:
+        execute("SELECT pg_advisory_unlock(%(lock)s)", {"lock": LOCK})
+    return True
+
+
+def step(now: datetime) -> bool:
+    """Fan out a batch of events and post a round of deliveries. Returns whether there was work."""
+    events, posted = fan_out(now), post_due(now)
+    return bool(events or posted)

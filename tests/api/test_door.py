@@ -1,0 +1,214 @@
+"""Tokens, limits, repeated calls, problems and pages: what all operations share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts import tokens
+from accounts.models import ApiToken, TokenGuess
+from fanout.models import KeptAnswer, Run, TrailEntry
+from fanout.ops.tasks import hygiene
+from tests.admin.conftest import login
+from tests.api.conftest import Api
+from tests.factories import AccountFactory, ReminderFactory, RunFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def test_without_a_token_there_is_nothing(client, operator):
+    answer = client.get("/api/v1/runs")
+    assert answer.status_code == 401
+    assert answer["Content-Type"] == "application/problem+json"
+    assert "Bearer" in answer["WWW-Authenticate"]
+    assert login(operator).get("/api/v1/runs").status_code == 401, "a session is no token"
+
+
+def test_a_token_is_stored_hashed_and_works_until_it_is_revoked_or_expires(api):
+    assert api.secret not in str(ApiToken.objects.values().get())
+    assert api.get("/runs").status_code == 200
+    token = ApiToken.objects.get()
+    assert token.last_used_at is not None
+    assert token.last_used_from == "127.0.0.1"
+    ApiToken.objects.update(expires_at=timezone.now())
+    assert api.get("/runs").status_code == 401
+    ApiToken.objects.update(expires_at=None)
+    assert tokens.revoke(token, timezone.now())
+    assert api.get("/runs").status_code == 401
+
+
+def test_a_person_who_may_not_log_in_has_no_calls(api):
+    api.user.is_active = False
+    api.user.save(update_fields=["is_active"])
+    assert api.get("/runs").status_code == 401
+
+
+def test_unknown_tokens_are_throttled_and_right_ones_still_work(api, client):
+    for _ in range(tokens.MOST_GUESSES):
+        assert client.get("/api/v1/runs", headers={"Authorization": "Bearer crier_x"}).status_code == 401
+    answer = client.get("/api/v1/runs", headers={"Authorization": "Bearer crier_x"})
+    assert answer.status_code == 429
+    assert int(answer["Retry-After"]) > 0
+    assert api.get("/runs").status_code == 200
+    TokenGuess.objects.update(since=timezone.now() - tokens.GUESSES_FOR)
+    assert client.get("/api/v1/runs", headers={"Authorization": "Bearer crier_x"}).status_code == 401
+
+
+def test_a_token_has_a_rate_limit_and_says_so(api, settings):
+    settings.API_CALLS_PER_MINUTE = 2
+    ApiToken.objects.update(minute=timezone.now().replace(second=0, microsecond=0))
+    left = [api.get("/runs") for _ in range(3)]
+    assert [answer.status_code for answer in left] == [200, 200, 429]
+    assert [answer["RateLimit-Remaining"] for answer in left] == ["1", "0", "0"]
+    assert left[2]["Retry-After"] == left[2]["RateLimit-Reset"]
+
+
+def test_scopes(operator):
+    reading = Api(operator, ["read"])
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    assert reading.get(f"/runs/{run.pk}").status_code == 200
+    answer = reading.post(f"/runs/{run.pk}/pause")
+    assert answer.status_code == 403
+    assert "scope “send”" in answer.json()["detail"]
+    assert Api(operator, ["send"]).get(f"/runs/{run.pk}").status_code == 403
+
+
+def test_a_token_of_a_team_sees_only_what_the_team_has(operator, team):
+    own = RunFactory.create(reminder__account__owner=operator)
+    shared = RunFactory.create(reminder__account__owner=operator, team=team)
+    api = Api(operator, team=team)
+    assert [run["id"] for run in api.get("/runs").json()["items"]] == [shared.pk]
+    assert api.get(f"/runs/{own.pk}").status_code == 404
+
+
+def test_the_audit_trail_names_the_token(api):
+    run = RunFactory.create(reminder__account__owner=api.user, status="running", targets={"pending": 1})
+    assert api.post(f"/runs/{run.pk}/pause").status_code == 200
+    entry = TrailEntry.objects.latest("pk")
+    assert (entry.verb, entry.actor_name, entry.address) == ("paused", "mei (token n8n)", "127.0.0.1")
+
+
+# --- the same POST twice ----------------------------------------------------------------------------------------
+
+
+def test_a_repeated_post_gets_the_first_answer_and_does_nothing(api):
+    account = AccountFactory.create(owner=api.user)
+    path = f"/accounts/{account.pk}/pause"
+    first = api.post(path, Idempotency_Key="one")
+    again = api.post(path, Idempotency_Key="one")
+    assert first.status_code == again.status_code == 200
+    assert first.content == again.content
+    assert again["Idempotent-Replayed"] == "true"
+    assert TrailEntry.objects.filter(verb="paused").count() == 1
+    other = api.post(path, {"reason": "another"}, Idempotency_Key="one")
+    assert other.status_code == 422
+    assert "another request" in other.json()["detail"]
+    assert api.post(path, Idempotency_Key="two").status_code == 409, "paused already"
+
+
+def test_a_refused_post_may_be_tried_again_with_its_key(api):
+    run = RunFactory.create(reminder__account__owner=api.user, status="success", targets={"sent": 1})
+    for path in ("pause", "cancel"):
+        assert api.post(f"/runs/{run.pk}/{path}", Idempotency_Key=path).status_code == 409
+    assert not KeptAnswer.objects.exists()
+
+
+def test_keys_belong_to_a_token_and_last_a_day(api, colleague):
+    account = AccountFactory.create(owner=api.user)
+    api.post(f"/accounts/{account.pk}/pause", Idempotency_Key="one")
+    assert Api(colleague).post(f"/accounts/{account.pk}/pause", Idempotency_Key="one").status_code == 404
+    KeptAnswer.objects.update(began_at=timezone.now() - timedelta(hours=25))
+    hygiene()
+    assert not KeptAnswer.objects.exists()
+
+
+def test_a_call_that_lost_its_process_may_be_repeated(api):
+    run = RunFactory.create(reminder__account__owner=api.user, status="running", targets={"pending": 1})
+    path = f"/runs/{run.pk}/cancel"
+    api.post(path, Idempotency_Key="one")
+    KeptAnswer.objects.update(status=None)
+    assert api.post(path, Idempotency_Key="one").status_code == 409, "under way"
+    KeptAnswer.objects.update(began_at=timezone.now() - timedelta(minutes=3))
+    assert "canceled already" in api.post(path, Idempotency_Key="one").json()["detail"]
+
+
+# --- problems, pages, ETag --------------------------------------------------------------------------------------
+
+
+def test_problems_name_the_field(api):
+    account = AccountFactory.create(owner=api.user)
+    answer = api.put(f"/accounts/{account.pk}/pace", {"knobs": {"send_burst": "many"}})
+    assert answer.status_code == 422
+    assert answer["Content-Type"] == "application/problem+json"
+    answer = api.get("/runs?limit=0&status=gone").json()
+    assert {problem["field"] for problem in answer["errors"]} >= {"limit"}
+    assert api.get("/runs/999999").json()["detail"] == "There is no run 999999."
+    assert api.get("/runs/99999999999999999999").status_code == 404
+    assert api.post(f"/accounts/{account.pk}/pause", {"reason": "a\x00b"}).status_code == 422
+    assert api("post", f"/accounts/{account.pk}/pause", None).status_code == 400, "no body"
+
+
+def test_pages_do_not_move_while_rows_are_added(api):
+    reminder = ReminderFactory.create(account__owner=api.user)
+    for n in range(5):
+        RunFactory.create(reminder=reminder, scheduled_for=timezone.now() + timedelta(minutes=n))
+    first = api.get("/runs?limit=2").json()
+    RunFactory.create(reminder=reminder)
+    second = api.get(f"/runs?limit=2&cursor={first['next']}").json()
+    third = api.get(f"/runs?limit=2&cursor={second['next']}").json()
+    seen = [run["id"] for page in (first, second, third) for run in page["items"]]
+    assert seen == sorted(Run.objects.order_by("pk").values_list("pk", flat=True)[:5], reverse=True)
+    assert third["next"] is None
+    for wrong in ("x", "WyJhIl0", "W10", "WzEsMl0", "~~~"):
+        assert api.get(f"/runs?cursor={wrong}").status_code == 422
+
+
+def test_a_list_that_has_not_changed_is_304(api):
+    RunFactory.create(reminder__account__owner=api.user)
+    first = api.get("/runs")
+    same = api.get("/runs", If_None_Match=first["ETag"])
+    assert (same.status_code, same.content) == (304, b"")
+    Run.objects.update(title="changed")
+    assert api.get("/runs", If_None_Match=first["ETag"]).status_code == 200
+
+
+def test_the_documentation_is_open_and_served_by_us(client):
+    document = client.get("/api/v1/openapi.json").json()
+    assert document["info"]["title"] == "Crier"
+    assert "/api/v1/runs" in document["paths"]
+    page = client.get(reverse("api:openapi-view"))
+    assert page.status_code == 200
+    assert "script-src 'self'" in page["Content-Security-Policy"]
+    assert b"http://" not in page.content
+    assert b"cdn" not in page.content
+
+
+# --- the page ---------------------------------------------------------------------------------------------------
+
+
+def test_a_person_makes_a_token_sees_it_once_and_revokes_it(operator, client):
+    page = login(operator)
+    answer = page.post(reverse("admin:my_tokens"), {"name": "n8n", "scopes": ["read", "send"], "expires_on": ""})
+    token = ApiToken.objects.get()
+    secret = next(word for word in answer.content.decode().split('"') if word.startswith(tokens.PREFIX))
+    assert client.get("/api/v1/runs", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+    assert secret not in page.get(reverse("admin:my_tokens")).content.decode()
+    page.post(reverse("admin:my_tokens"), {"revoke": token.pk})
+    assert client.get("/api/v1/runs", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
+    verbs = list(TrailEntry.objects.order_by("pk").values_list("verb", flat=True))
+    assert verbs[-2:] == ["made an API token", "revoked an API token"]
+
+
+def test_administrators_revoke_others_tokens_and_others_do_not(operator, colleague, boss):
+    Api(operator)
+    token = ApiToken.objects.get()
+    page = reverse("admin:tokens", args=[operator.pk])
+    assert login(colleague).post(page, {"revoke": token.pk}).status_code == 403
+    assert login(colleague).post(reverse("admin:my_tokens"), {"revoke": token.pk}).status_code == 404
+    assert login(boss).post(page, {"name": "mine", "scopes": ["read"]}).status_code == 200
+    assert ApiToken.objects.count() == 1, "no token in another person's name"
+    login(boss).post(page, {"revoke": token.pk})
+    assert ApiToken.objects.get().revoked_at is not None

@@ -1,0 +1,231 @@
+"""Single messages: accepted one by one, sent in runs, judged by the provider's book."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import Group
+from django.utils import timezone
+
+from accounts.access import OPERATORS
+from fanout.models import Notification, Run, RunTarget, SingleMessage
+from fanout.ops import tasks
+from fanout.runs import message_2, single_messages
+from fanout.runs.people import erase
+from reminders.models import Recipient, Suppression
+from tests.api.conftest import Api
+from tests.engine.stage import MONDAY, FarAwayTransport, Stage
+from tests.factories import AccountFactory
+
+GROUP = 120363025246125400
+
+
+def address(n: int) -> str:
+    return f"{GROUP + n}@g.us"
+
+
+@pytest.fixture
+def api(stage: Stage) -> Iterator[Api]:
+    stage.user.groups.add(Group.objects.get(name=OPERATORS))
+    with time_machine.travel(MONDAY, tick=False):
+        yield Api(stage.user)
+
+
+def collect(now: datetime) -> None:
+    assert single_messages.collect(now, seconds=30)
+
+
+SAID: list[tuple[str, str]] = []
+
+
+@pytest.fixture(autouse=True)
+def said(monkeypatch: Any) -> None:
+    """The texts that the provider was called with; its book has the addresses."""
+    SAID.clear()
+    send = FarAwayTransport.send
+
+    async def noted(self: Any, to: str, part: Any, message_id: str) -> Any:
+        outcome = await send(self, to, part, message_id)
+        SAID.append((to, part.text))
+        return outcome
+
+    monkeypatch.setattr(FarAwayTransport, "send", noted)
+
+
+def texts(stage: Stage) -> list[tuple[str, str]]:
+    assert sorted(to for to, _ in SAID) == sorted(one.to for one in stage.book.deliveries())
+    return SAID
+
+
+def test_many_messages_with_texts_of_their_own_share_a_run(stage, api):
+    account = stage.account(label="Shop")
+    wish = {"account": account.pk}
+    ids = [api.post("/messages", wish | {"address": address(n), "text": f"Order {n} {{ok}}"}) for n in range(30)]
+    assert {answer.status_code for answer in ids} == {202}
+    assert ids[0].json()["status"] == "accepted"
+    collect(MONDAY)
+    run = Run.objects.get()
+    assert (run.total, run.pending, run.status) == (30, 30, "queued")
+    stage.play()
+    assert sorted(texts(stage)) == sorted((address(n), f"Order {n} {{ok}}") for n in range(30))
+    run.refresh_from_db()
+    assert (run.status, run.sent) == ("success", 30)
+    assert not Notification.objects.exists(), "not one after every message"
+    message = api.get(f"/messages/{ids[0].json()['id']}").json()
+    assert (message["status"], message["run"]) == ("sent", run.pk)
+    assert SingleMessage.objects.filter(parts=[], values__isnull=True).count() == 30, "the texts are in the run only"
+
+    # A message of the same hour joins the run again, and a second one to the same person gets another run.
+    with time_machine.travel(stage.now, tick=False):
+        api.post("/messages", wish | {"address": address(40), "text": "late"})
+        api.post("/messages", wish | {"address": address(1), "text": "again"})
+    collect(stage.now)
+    stage.play()
+    assert Run.objects.count() == 2
+    assert [text for _, text in texts(stage)[30:]] in (["late", "again"], ["again", "late"])
+    assert not stage.book.duplicates("message_id")
+
+
+def test_messages_with_the_same_parts_and_values_share_a_run(stage, api):
+    account = stage.account()
+    parts = [{"text": "Dear {first_name|customer}, order {order} is ready."}, {"text": "Thank you!"}]
+    for n in range(3):
+        wish = {"account": account.pk, "address": address(n), "parts": parts, "values": {"Order": str(n)}}
+        assert api.post("/messages", wish).status_code == 202
+    lacking = api.post("/messages", {"account": account.pk, "address": address(9), "parts": parts})
+    assert lacking.status_code == 422
+    assert "{order}" in lacking.json()["detail"]
+    collect(MONDAY)
+    stage.play()
+    assert Run.objects.get().sent == 3
+    said = [text for to, text in texts(stage) if to == address(2)]
+    assert said == ["Dear customer, order 2 is ready.", "Thank you!"]
+
+
+def test_a_message_waits_for_its_time_and_its_window_and_expires(stage, api):
+    account = stage.account()
+    thursday = MONDAY + timedelta(days=3)
+    wish = {"account": account.pk, "window": {"start_hour": 8, "end_hour": 18}, "text": "Your visit"}
+    api.post("/messages", wish | {"address": address(1), "earliest": (thursday + timedelta(minutes=20)).isoformat()})
+    api.post("/messages", wish | {"address": address(2), "latest": (MONDAY + timedelta(minutes=5)).isoformat()})
+    night = MONDAY.replace(hour=3) + timedelta(days=1)
+    api.post("/messages", wish | {"address": address(3), "earliest": night.isoformat()})
+    collect(MONDAY + timedelta(minutes=6))
+    message_2.skip_expired(MONDAY + timedelta(minutes=6))
+    stage.now = MONDAY + timedelta(minutes=6)
+    for begins in (stage.now, night, night.replace(hour=7, minute=59, second=50), thursday + timedelta(minutes=19)):
+        stage.now = begins
+        stage.play(seconds=100)
+    sent = {target.address: target.settled_at for target in RunTarget.objects.filter(status="sent")}
+    assert set(sent) == {address(1), address(3)}
+    assert thursday + timedelta(minutes=20) <= sent[address(1)] < thursday + timedelta(minutes=22)
+    assert sent[address(3)].hour == 8, "at the opening after three in the night"
+    assert RunTarget.objects.get(address=address(2)).status == "skipped"
+
+
+def test_a_message_for_later_does_not_keep_back_one_for_now(stage, api):
+    account = stage.account()
+    later = (MONDAY + timedelta(hours=8)).isoformat()
+    api.post("/messages", {"account": account.pk, "address": address(1), "text": "tonight", "earliest": later})
+    api.post("/messages", {"account": account.pk, "address": address(1), "text": "now"})
+    collect(MONDAY)
+    stage.play(seconds=60)
+    assert [text for _, text in texts(stage)] == ["now"]
+
+
+def test_a_team_sends_through_one_of_its_accounts_and_always_the_same_to_one_person(stage, api):
+    team = Group.objects.create(name="shop")
+    api.user.groups.add(team)
+    for n in range(3):
+        stage.account(label=f"shop {n}", team=team)
+    chosen = set()
+    for n in range(12):
+        wish = {"team": team.pk, "address": address(n % 6), "text": f"text {n}"}
+        chosen.add((n % 6, api.post("/messages", wish).json()["account"]))
+    assert len(chosen) == 6
+    assert len({account for _, account in chosen}) == 3
+    team.user_set.clear()
+    assert api.post("/messages", {"team": team.pk, "address": address(1), "text": "x"}).status_code == 403
+
+
+def test_what_is_refused_at_once(stage, api):
+    account = stage.account()
+    Suppression.objects.create(address=address(1), reason="manual")
+    wish: dict[str, Any] = {"account": account.pk, "address": address(2), "text": "Hello"}
+
+    def refused(**other: Any) -> str:
+        answer = api.post("/messages", wish | other)
+        assert answer.status_code == 422, answer.content
+        return str(answer.json()["errors"][0]["field"])
+
+    assert refused(address=address(1)) == "address"
+    assert refused(address="nonsense") == "address"
+    assert refused(text="") == "text"
+    assert refused(team=1) == "account"
+    assert refused(earliest="2026-01-05T10:00:00") == "earliest"
+    assert refused(latest="2026-01-05T08:00:00Z") == "latest"
+    assert refused(earliest="2036-01-05T08:00:00Z") == "earliest"
+    assert refused(window={"start_hour": 9, "end_hour": 8}) == "window"
+    assert refused(text="x" * 70_000) == "text"
+    stranger = AccountFactory.create()
+    assert api.post("/messages", wish | {"account": stranger.pk}).status_code == 404
+    assert not SingleMessage.objects.exists()
+
+
+def test_a_repeated_call_sends_nothing_twice(stage, api):
+    account = stage.account()
+    wish = {"account": account.pk, "address": address(1), "text": "Hello"}
+    for _ in range(3):
+        api.post("/messages", wish, Idempotency_Key="order-1")
+    collect(MONDAY)
+    stage.play()
+    assert len(texts(stage)) == 1
+
+
+def test_canceling(stage, api):
+    account = stage.account()
+    wish = {"account": account.pk, "text": "Hello"}
+    first, second = (api.post("/messages", wish | {"address": address(n)}).json()["id"] for n in range(2))
+    assert api.post(f"/messages/{first}/cancel").json()["message"]["status"] == "refused"
+    collect(MONDAY)
+    assert api.post(f"/messages/{second}/cancel").json()["message"]["status"] == "skipped"
+    assert api.post(f"/messages/{second}/cancel").status_code == 409
+    stage.play()
+    assert texts(stage) == []
+
+
+def test_an_opt_out_between_call_and_sending_is_honoured(stage, api):
+    account = stage.account()
+    api.post("/messages", {"account": account.pk, "address": address(1), "text": "Hello"})
+    collect(MONDAY)
+    Suppression.objects.create(address=address(1), reason="opted_out")
+    stage.play()
+    assert texts(stage) == []
+    assert RunTarget.objects.get().status == "skipped"
+
+
+def test_erasing_a_person_takes_messages_along(stage, api):
+    account = stage.account()
+    api.post("/messages", {"account": account.pk, "address": address(1), "text": "Hello"})
+    assert erase(address(1), None, timezone.now()).ok
+    assert not SingleMessage.objects.exists()
+    assert not Recipient.objects.filter(address=address(1)).exists()
+
+
+def test_the_task_runs_once_for_many_messages_and_is_not_lost(stage, api, monkeypatch):
+    account, begun = stage.account(), []
+    monkeypatch.setattr(single_messages, "async_task", lambda *words, **more: begun.append(words))
+    for n in range(5):
+        api.post("/messages", {"account": account.pk, "address": address(n), "text": "Hello"})
+    assert len(begun) == 1
+    tasks.go_on_collecting(timezone.now())
+    assert len(begun) == 2
+    tasks.collect_messages()
+    assert Run.objects.get().total == 5
+    with time_machine.travel(MONDAY + timedelta(days=31), tick=False):
+        tasks.hygiene()
+    assert not SingleMessage.objects.exists()

@@ -1,0 +1,295 @@
+"""Webhooks out: written by triggers, signed, in order per run, tried again for a day, with a log."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from fanout.models import InboundEvent, Notification, Run, RunTarget, WebhookDelivery, WebhookEndpoint, WebhookEvent
+from fanout.ops import webhooks
+from fanout.runs import controls
+from tests.admin.conftest import login
+from tests.factories import AccountFactory, InboundEventFactory, RunFactory
+
+pytestmark = pytest.mark.django_db
+OK, NO = b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+ALL = list(WebhookEndpoint.Kind.values)
+
+
+class Hook:
+    """A server that gives the same answer to every request, and keeps the requests."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer, self.posted = answer, list[bytes]()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}/x"
+
+    def __enter__(self) -> Hook:
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                visitor, _ = self.listening.accept()
+                with visitor:
+                    visitor.settimeout(0.3)
+                    with suppress(TimeoutError):
+                        self.posted.append(visitor.recv(65536))
+                        self.posted[-1] += visitor.recv(65536)
+                    visitor.sendall(self.answer)
+
+    def __exit__(self, *args: object) -> None:
+        self.listening.close()
+
+
+def endpoint(owner: Any, url: str, **facts: Any) -> WebhookEndpoint:
+    row = WebhookEndpoint.objects.create(**{"owner": owner, "url": url, "kinds": ALL} | facts)
+    webhooks.rotate(row, timezone.now())
+    return row
+
+
+def requests(hook: Hook) -> list[tuple[dict[str, str], bytes]]:
+    found = []
+    for raw in hook.posted:
+        head, _, body = raw.partition(b"\r\n\r\n")
+        lines = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        found.append(({name.lower(): value for name, value in lines}, body))
+    return found
+
+
+def told(hook: Hook) -> list[str]:
+    return [json.loads(body)["type"] for _, body in requests(hook)]
+
+
+def until_quiet(now: Any = None) -> None:
+    while webhooks.step(now or timezone.now()):
+        pass
+
+
+def verified(secret: str, headers: dict[str, str], body: bytes) -> bool:
+    """As the specification says, written anew."""
+    key = base64.b64decode(secret.split("_", 1)[1])
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    wanted = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    return f"v1,{wanted}" in headers["webhook-signature"].split(" ")
+
+
+def test_a_run_is_told_in_order_and_verifies(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="queued", targets={"pending": 2})
+    with Hook(OK) as hook:
+        row = endpoint(operator, hook.url)
+        Run.objects.filter(pk=run.pk).update(status="running")
+        controls.pause(run, operator, timezone.now())
+        controls.cancel(run, operator, timezone.now())
+        until_quiet()
+    assert told(hook) == ["run.started", "run.paused", "run.finished"]
+    for headers, body in requests(hook):
+        assert verified(row.secrets["current"], headers, body)
+        assert not verified(webhooks.new_secret(), headers, body)
+    paused = json.loads(requests(hook)[1][1])
+    assert paused["data"]["run"] == run.pk
+    assert (paused["data"]["status"], paused["data"]["total"]) == ("paused", 2)
+    assert run.title in paused["text"]
+    assert not WebhookEvent.objects.exists()
+
+
+def test_targets_replies_opt_outs_and_accounts(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"sending": 2})
+    with Hook(OK) as hook:
+        endpoint(operator, hook.url)
+        first, second = run.targets.order_by("pk")
+        RunTarget.objects.filter(pk=first.pk).update(status="failed", error="no such number", error_kind="recipient")
+        RunTarget.objects.filter(pk=second.pk).update(status="unconfirmed")
+        for opts_out, words in ((False, "yes"), (True, "stop")):
+            event = InboundEventFactory.create(
+                account=run.account, kind="reply", address="+4915112345678", words={"text": words}, opts_out=opts_out
+            )
+            InboundEvent.objects.filter(pk=event.pk).update(state="new")
+            InboundEvent.objects.filter(pk=event.pk).update(state="done")
+        run.account.status, run.account.status_reason = "suspended", "banned"
+        run.account.save(update_fields=["status", "status_reason"])
+        until_quiet()
+    said = {json.loads(body)["type"]: json.loads(body) for _, body in requests(hook)}
+    assert set(said) >= {"target.failed", "target.unconfirmed", "reply", "opt_out", "account.suspended"}
+    assert said["target.failed"]["data"]["error"] == "no such number"
+    assert said["reply"]["data"]["message"] == "yes"
+    assert said["opt_out"]["data"]["address"] == "+4915112345678"
+    assert said["account.suspended"]["data"]["reason"] == "banned"
+
+
+def test_endpoints_get_only_what_is_theirs_and_wanted(operator, colleague, team):
+    shared = RunFactory.create(reminder__account__owner=operator, team=team, status="running", targets={"pending": 1})
+    with Hook(OK) as mine, Hook(OK) as theirs, Hook(OK) as teams, Hook(OK) as other:
+        endpoint(operator, mine.url)
+        endpoint(colleague, theirs.url)
+        endpoint(operator, teams.url, team=team)
+        endpoint(operator, other.url, kinds=["reply"])
+        controls.pause(shared, operator, timezone.now())
+        until_quiet()
+    assert [told(hook) for hook in (mine, theirs, teams, other)] == [["run.paused"], [], ["run.paused"], []]
+
+
+def test_nothing_is_written_where_no_endpoint_wants_it(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    controls.pause(run, operator, timezone.now())
+    assert not WebhookEvent.objects.exists()
+
+
+def test_one_that_is_not_taken_holds_back_the_rest_of_its_run_and_is_repeated_with_its_id(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    other = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    now = timezone.now()
+    with Hook(NO) as hook:
+        endpoint(operator, hook.url)
+        controls.pause(run, operator, now)
+        controls.cancel(run, operator, now)
+        controls.pause(other, operator, now)
+        until_quiet(now)
+        assert told(hook) == ["run.paused", "run.paused"], "one per run"
+        hook.answer = OK
+        until_quiet(now + timedelta(seconds=1))
+        assert len(hook.posted) == 2, "not before its time"
+        until_quiet(now + timedelta(seconds=6))
+    first, _, *later = requests(hook)
+    assert [json.loads(body)["type"] for _, body in later].count("run.finished") == 1
+    assert first[0]["webhook-id"] in {headers["webhook-id"] for headers, _ in later}
+    assert set(WebhookDelivery.objects.values_list("state", flat=True)) == {"delivered"}
+
+
+def test_two_secrets_are_valid_while_they_are_rotated(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    with Hook(OK) as hook:
+        row = endpoint(operator, hook.url)
+        old, new = row.secrets["current"], webhooks.rotate(row, timezone.now())
+        controls.pause(run, operator, timezone.now())
+        until_quiet()
+        ((headers, body),) = requests(hook)
+        assert verified(old, headers, body)
+        assert verified(new, headers, body)
+        hook.posted.clear()
+        webhooks.resend(WebhookDelivery.objects.get(), timezone.now())
+        until_quiet(timezone.now() + timedelta(hours=25))
+        ((headers, body),) = requests(hook)
+        assert not verified(old, headers, body)
+        assert verified(new, headers, body)
+
+
+def test_the_owner_is_warned_before_a_failing_endpoint_is_switched_off(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    now = timezone.now()
+    with Hook(NO) as hook:
+        row = endpoint(operator, hook.url)
+        controls.pause(run, operator, now)
+        webhooks.step(now)
+        webhooks.look_after(now + timedelta(hours=13))
+        webhooks.look_after(now + timedelta(hours=14))
+        assert [one.title for one in Notification.objects.filter(title=webhooks.WARNING)] == [webhooks.WARNING]
+        webhooks.look_after(now + timedelta(hours=24, minutes=1))
+    row.refresh_from_db()
+    assert row.enabled is False
+    assert Notification.objects.filter(title=webhooks.SWITCHED_OFF, user=operator).count() == 1
+    assert WebhookDelivery.objects.get().state == "failed"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"garbage\r\n\r\n", id="garbage"),
+        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n", id="redirect"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000, id="headers"),
+    ],
+)
+def test_a_receiver_that_answers_garbage_does_not_stop_others(operator, answer):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    with Hook(answer) as bad, Hook(OK) as good:
+        endpoint(operator, bad.url)
+        endpoint(operator, good.url)
+        controls.pause(run, operator, timezone.now())
+        until_quiet()
+    assert told(good) == ["run.paused"]
+    assert WebhookDelivery.objects.get(state="pending").attempts == 1
+
+
+def test_410_switches_off(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    with Hook(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n") as hook:
+        row = endpoint(operator, hook.url)
+        controls.pause(run, operator, timezone.now())
+        webhooks.step(timezone.now())
+    row.refresh_from_db()
+    assert row.enabled is False
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("http://127.0.0.1:8000/", id="own-machine"),
+        pytest.param("http://10.0.0.1/", id="private"),
+        pytest.param("http://169.254.169.254/latest", id="cloud-metadata"),
+        pytest.param("http://[64:ff9b::a9fe:a9fe]/", id="metadata by NAT64"),
+        pytest.param("http://224.0.0.1/", id="multicast"),
+        pytest.param("http://example.com:99999/", id="port"),
+        pytest.param("ftp://example.com/", id="scheme"),
+    ],
+)
+def test_a_webhook_cannot_reach_the_internal_network(url, settings):
+    settings.ALLOW_PRIVATE_NETWORKS = []
+    assert webhooks.url_problem(url)
+
+
+def test_an_address_that_was_public_when_it_was_entered_is_checked_when_it_is_called(operator, settings):
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    settings.ALLOW_PRIVATE_NETWORKS = []
+    with Hook(OK) as hook:
+        endpoint(operator, hook.url)
+        controls.pause(run, operator, timezone.now())
+        webhooks.step(timezone.now())
+    assert hook.posted == []
+
+
+# --- pages ------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_adds_one_sees_its_secret_once_and_sends_again(operator, colleague):
+    AccountFactory.create(owner=operator)
+    page = login(operator)
+    with Hook(OK) as hook:
+        data = {"url": hook.url, "kinds": ["run.paused"], "enabled": "on", "team": ""}
+        answer = page.post(reverse("admin:fanout_webhookendpoint_add"), data, follow=True)
+        row = WebhookEndpoint.objects.get()
+        assert (row.owner, row.kinds) == (operator, ["run.paused"])
+        secret = row.secrets["current"]
+        assert secret in answer.content.decode().replace("&#x2B;", "+")
+        change = page.get(reverse("admin:fanout_webhookendpoint_change", args=[row.pk])).content.decode()
+        assert secret not in change
+        run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+        controls.pause(run, operator, timezone.now())
+        until_quiet()
+        delivery = WebhookDelivery.objects.get()
+        again = {"action": "send_again", "_selected_action": [delivery.pk]}
+        theirs = reverse("admin:fanout_webhookdelivery_changelist")
+        login(colleague).post(theirs, again)
+        until_quiet()
+        assert len(hook.posted) == 1, "not another person's"
+        page.post(theirs, again)
+        until_quiet()
+        assert len(hook.posted) == 2
+    rotate = reverse("admin:fanout_webhookendpoint_rotate", args=[row.pk])
+    assert login(colleague).post(rotate).status_code == 404
+    new = page.post(rotate).content.decode()
+    row.refresh_from_db()
+    assert row.secrets["current"] in new.replace("&#x2B;", "+")
+    assert row.secrets["previous"] == secret
