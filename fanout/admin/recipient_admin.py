@@ -25,7 +25,6 @@ from accounts import access
 from accounts.addresses import PHONE
 from fanout.admin.list_actions import ArchivedFilter, archive_actions
 from fanout.admin.model_admin import OwnedAdmin, OwnedForm, acts
-from fanout.admin.person_timeline import timeline
 from fanout.admin.recipient_actions import (
     erase_selected,
     remove_selected,
@@ -35,6 +34,7 @@ from fanout.admin.recipient_actions import (
 )
 from fanout.admin.recipient_import import import_page
 from fanout.admin.widgets import recipient_badges
+from fanout.inbound.person_timeline import timeline
 from fanout.models.trail import note
 from fanout.ops import exports
 from fanout.runs import corrections

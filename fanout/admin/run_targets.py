@@ -24,9 +24,9 @@ from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.inputs import as_id
 from fanout.admin.list_actions import do_each
 from fanout.admin.model_admin import CappedPaginator, OwnedAdmin, ShallowPaginator
-from fanout.admin.person_timeline import came_back
 from fanout.admin.run_page import error_groups
 from fanout.admin.widgets import badge
+from fanout.inbound.person_timeline import came_back
 from fanout.models import Run, RunTarget
 from fanout.models.trail import note
 from fanout.ops import exports

@@ -1,4 +1,4 @@
-"""Recipients: added or changed one by one or in thousands, tagged, suppressed, erased, and their conversations."""
+"""Recipients: added or changed one by one or in thousands, tagged, suppressed, erased, and their timeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fanout.api.conventions import (
     page_of,
     require,
 )
-from fanout.inbound.conversations import conversation
+from fanout.inbound import person_timeline
 from fanout.models.trail import note
 from fanout.ops import list_changes
 from fanout.runs.people import erase
@@ -264,37 +264,43 @@ def erase_recipient(request: HttpRequest, recipient_id: int) -> Any:
     return {"text": require(erase(recipient.address, caller_of(request).user, timezone.now())).text}
 
 
-# --- the conversation -------------------------------------------------------------------------------------------
+# --- the timeline ------------------------------------------------------------------------------------------------
 
 
-class ConversationLine(Schema):
+class TimelineEntry(Schema):
     at: datetime
     direction: Literal["sent", "received"]
     name: str = Field(description="The title of the run, or the account that received it")
     texts: list[str]
     run: int | None
     status: str | None
+    reason: str = Field(description="Why it was not sent, or not yet")
+    opted_out: bool
 
 
-class ConversationOut(Schema):
+class TimelineOut(Schema):
     suppressed: bool
-    lines: list[ConversationLine]
+    items: list[TimelineEntry]
+    next: str | None = Field(description="Pass it as `before` to get earlier entries")
 
 
-@router.get("/{int:recipient_id}/timeline", response=ConversationOut, auth=READS)
-def timeline(request: HttpRequest, recipient_id: int) -> Any:
-    """Return the last deliveries to this address and the replies to them, oldest first."""
+@router.get("/{int:recipient_id}/timeline", response=TimelineOut, auth=READS)
+def timeline(request: HttpRequest, recipient_id: int, before: Annotated[Text, Field(max_length=100)] = "") -> Any:
+    """Return what was sent to this address and what came back, newest first: the page that the admin shows."""
     caller, recipient = caller_of(request), find_recipient(request, recipient_id)
     held = Suppression.objects.filter(suppressions.in_force(timezone.now()), Q(address=recipient.address))
-    lines = [
+    page = person_timeline.timeline(recipient, caller.user, before, caller.token.team_id)
+    items = [
         {
-            "at": line.at,
-            "direction": "sent" if line.target else "received",
-            "name": line.name,
-            "texts": line.texts,
-            "run": line.target.run_id if line.target else None,
-            "status": line.target.status if line.target else None,
+            "at": entry.at,
+            "direction": "sent" if entry.target else "received",
+            "name": entry.name,
+            "texts": entry.texts,
+            "run": entry.target.run_id if entry.target else None,
+            "status": entry.target.status if entry.target else None,
+            "reason": entry.reason,
+            "opted_out": entry.opted_out,
         }
-        for line in conversation(recipient, caller.user, caller.token.team_id)
+        for entry in page.entries
     ]
-    return {"suppressed": held.exists(), "lines": lines}
+    return {"suppressed": held.exists(), "items": items, "next": page.earlier or None}

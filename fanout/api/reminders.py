@@ -34,11 +34,12 @@ from fanout.api.recipients import Address, Tag
 from fanout.api.runs import ForecastOut, RunOut, find_run, forecast_out, runs_out
 from fanout.ops import reminder_changes
 from fanout.ops.reminder_changes import NewPart, NewReminder
+from fanout.plans.audience import audience
 from fanout.plans.forecast import forecast_reminder
 from fanout.runs import controls, firing
 from fanout.runs.freezing import written_part
 from reminders import imports, readiness, wording
-from reminders.models import MOST_HTML, MOST_TEXT, MediaFile, Recipient, Reminder
+from reminders.models import MOST_HTML, MOST_TEXT, MediaFile, Recipient, Reminder, Segment
 
 router = Router()
 READS = Needs(Scope.READ, "reminders.view_reminder")
@@ -64,6 +65,7 @@ class AudienceIn(Schema):
     addresses: Annotated[list[Address], Field(max_length=MOST_LISTED)] = Field(
         [], description="Those that are not in your list are added to it"
     )
+    segment: Id | None = Field(None, description="Everyone who is in this segment when the reminder fires")
 
 
 class WindowIn(Schema):
@@ -94,7 +96,8 @@ class ReminderIn(Schema):
         description="Without one the reminder fires only by hand",
     )
     enabled: bool = Field(True, description="False: do not switch it on yet")
-    auto_resume: bool = False
+    auto_resume: bool = Field(False, description="Go on by itself when the window opens again")
+    resume_after_limit: bool = Field(False, description="Go on by itself when the account may send again")
     follow_up: bool = False
     urgency: Literal["high", "medium", "low"] = "medium"
     even_if_late: bool = Field(False, description="Add it even if it only fires after its window has closed")
@@ -241,6 +244,8 @@ def _new(caller: Caller, wish: ReminderIn) -> NewReminder:
         delivery_window_end_hour=wish.window.end_hour,
         enabled=wish.enabled,
         auto_resume=wish.auto_resume,
+        resume_after_limit=wish.resume_after_limit,
+        segment=caller.find(Segment.objects.all(), wish.audience.segment, "segment") if wish.audience.segment else None,
         follow_up=wish.follow_up,
         urgency=wish.urgency,
     )
@@ -314,14 +319,15 @@ def _listed(addresses: list[str]) -> list[imports.Entry]:
 
 def _examples(reminder: Reminder) -> list[dict[str, Any]]:
     parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
-    return wording.preview(parts, wording.Audience.of(reminder).some())
+    return wording.preview(parts, wording.Audience(audience(reminder, timezone.now())).some())
 
 
 @router.get("/{int:reminder_id}/preview", response=PreviewOut, auth=READS)
 def preview(request: HttpRequest, reminder_id: int) -> Any:
     """Show how the reminder reads for its first recipients."""
     reminder = find_reminder(request, reminder_id)
-    return {"problem": wording.reminder_problem(reminder), "examples": _examples(reminder)}
+    people = wording.Audience(audience(reminder, timezone.now()))
+    return {"problem": wording.reminder_problem(reminder, people), "examples": _examples(reminder)}
 
 
 @router.get("/{int:reminder_id}/forecast", response=ForecastOut, auth=READS)

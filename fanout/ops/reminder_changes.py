@@ -15,6 +15,7 @@ from accounts import access
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.models.trail import note
+from fanout.plans.audience import audience
 from fanout.runs.controls import ControlResult
 from reminders import media, readiness, schedule, targets, wording
 from reminders.imports import Entry
@@ -68,10 +69,12 @@ def add_reminder(new: NewReminder, user: Any, now: datetime) -> int:
     _add_parts(reminder, new.parts, ReminderMessage)
     _add_parts(reminder, new.reply_parts, ReplyPart)
     _add_audience(new, user or reminder.owner)
-    count = reminder.targets.count()
-    if problem := wording.reminder_problem(reminder):
+    people = audience(reminder, now)
+    count = people.count()
+    if problem := wording.reminder_problem(reminder, wording.Audience(people)):
         raise ValidationError({"parts": problem})
-    reminder.enabled = wanted and not readiness.missing(len(new.parts), count, reminder.timed)
+    goes_to = count or int(reminder.segment is not None)  # a segment may be empty today
+    reminder.enabled = wanted and not readiness.missing(len(new.parts), goes_to, reminder.timed)
     if reminder.enabled:
         _set_time(reminder, now, new.even_if_late)
     reminder.save(update_fields=["enabled", "next_fire_at", "updated_at"])
@@ -81,7 +84,8 @@ def add_reminder(new: NewReminder, user: Any, now: datetime) -> int:
 
 def _check(new: NewReminder, user: Any) -> None:
     files = [part.media for part in (*new.parts, *new.reply_parts) if part.media is not None]
-    if problem := access.may_use(user, [*new.senders, *files, *new.chosen]):
+    segment = [new.reminder.segment] if new.reminder.segment else []
+    if problem := access.may_use(user, [*new.senders, *files, *new.chosen, *segment]):
         raise ValidationError(problem)
     channels = [channel(account.channel) for account in new.senders]
     for name, parts in (("parts", new.parts), ("reply_parts", new.reply_parts)):
@@ -162,7 +166,8 @@ def _not_on(reminder: Reminder, user: Any, now: datetime) -> str:
     """Return why a reminder cannot be switched on; empty where it can."""
     if reminder.archived:
         return "This reminder is archived: restore it first."
-    lacks = readiness.missing(reminder.messages.count(), reminder.targets.count(), reminder.timed)
+    goes_to = reminder.targets.count() or int(reminder.segment is not None)
+    lacks = readiness.missing(reminder.messages.count(), goes_to, reminder.timed)
     if lacks:
         return readiness.missing_in_words(lacks)
     if reminder.fire_at and (problem := schedule.passed_error(reminder.fire_at, now)):

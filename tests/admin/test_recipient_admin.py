@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.person_timeline import ENTRIES_SHOWN, timeline
+from fanout.inbound.person_timeline import ENTRIES_SHOWN, timeline
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.admin.conftest import login

@@ -128,7 +128,7 @@ def test_suppressing_and_erasing(api):
     ann = RecipientFactory.create(owner=api.user, kind="mailbox", address="ann@example.com")
     assert api.post("/recipients/suppress", {"addresses": ["Ann@Example.com"]}).json()["suppressed"] == 1
     assert Suppression.objects.get().address == "ann@example.com"
-    assert api.get(f"/recipients/{ann.pk}/timeline").json() == {"suppressed": True, "lines": []}
+    assert api.get(f"/recipients/{ann.pk}/timeline").json() == {"suppressed": True, "items": [], "next": None}
     assert api.post(f"/recipients/{ann.pk}/erase").status_code == 200
     assert not Recipient.objects.filter(address="ann@example.com").exists()
     assert "mei (token n8n)" in TrailEntry.objects.values_list("actor_name", flat=True)

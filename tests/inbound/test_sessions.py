@@ -193,6 +193,7 @@ def test_many_written_on_the_phone_hold_a_slow_number_for_a_minute_in_total() ->
     for n in range(20):
         write_on_phone(account, NOW - timedelta(seconds=20 - n))
     lane = LaneState.objects.get(account=account)
+    assert lane.tat is not None
     assert NOW < lane.tat <= NOW + timedelta(seconds=60)
 
 

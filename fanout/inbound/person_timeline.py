@@ -3,12 +3,12 @@ sent. A page of it at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from django.db.models import DateTimeField, F, Q, QuerySet
+from django.db.models import DateTimeField, F, Model, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from accounts import access
@@ -20,6 +20,9 @@ from fanout.models import InboundEvent, Run, RunTarget
 from fanout.plans.plan import delay_reason
 from fanout.runs import texts
 from reminders.models import Recipient
+
+M = TypeVar("M", bound=Model)
+Visible = Callable[[QuerySet[Any]], QuerySet[Any]]
 
 ENTRIES_SHOWN = 30
 
@@ -95,11 +98,16 @@ def came_back(target: RunTarget) -> list[tuple[str, datetime]]:
     return [(word, at) for word, at in steps if at is not None]
 
 
-def timeline(recipient: Recipient, user: Any, before: str = "") -> Timeline:
+def timeline(recipient: Recipient, user: Any, before: str = "", team: int | None = None) -> Timeline:
     """Return the page of entries before that place: of this address, over all accounts and lists that the user may
-    see."""
+    see; only of one team if it is named."""
     place = place_in(before)
-    found = [*_deliveries(recipient, user, place), *_received(recipient, user, place)]
+
+    def visible(rows: QuerySet[M]) -> QuerySet[M]:
+        rows = access.visible(user, rows)
+        return rows.filter(team=team) if team else rows
+
+    found = [*_deliveries(recipient, visible, place), *_received(recipient, visible, place)]
     newest = sorted(found, key=lambda entry: entry.place, reverse=True)
     shown = newest[:ENTRIES_SHOWN]
     return Timeline(shown, str(shown[-1].place) if len(newest) > len(shown) else "", place is None)
@@ -117,13 +125,14 @@ def _before(place: Place | None, column: str, is_event: bool) -> Q:
 # --- deliveries ---------------------------------------------------------------------------------------------
 
 
-def _deliveries(recipient: Recipient, user: Any, place: Place | None) -> Iterator[Entry]:
+def _deliveries(recipient: Recipient, visible: Visible, place: Place | None) -> Iterator[Entry]:
     """Yield the newest deliveries before the place. A person's targets are found by their index and sorted: they are as
     many as the messages one person gets."""
     people = list(Recipient.objects.filter(address=recipient.address).values_list("pk", flat=True))
     targets = RunTarget.objects.filter(recipient__in=people)
-    if not user.is_superuser:
-        targets = targets.filter(run__in=access.visible(user, Run.objects.all()))
+    runs = visible(Run.objects.all())
+    if runs.query.has_filters():
+        targets = targets.filter(run__in=runs)
     moment = Coalesce(F("settled_at"), F("claimed_at"), F("run__scheduled_for"), output_field=DateTimeField())
     rows = targets.annotate(at=moment).filter(_before(place, "at", is_event=False)).order_by("-at", "-pk")
     ids = list(rows.values_list("pk", "at")[: ENTRIES_SHOWN + 1])
@@ -152,12 +161,13 @@ def _reason(target: RunTarget) -> str:
 # --- what came back -----------------------------------------------------------------------------------------
 
 
-def _received(recipient: Recipient, user: Any, place: Place | None) -> Iterator[Entry]:
+def _received(recipient: Recipient, visible: Visible, place: Place | None) -> Iterator[Entry]:
     """Yield replies, without messages in groups. Their texts are visible to people who may see the account."""
     said = InboundEvent.objects.filter(address=recipient.address, group="", kind__in=KINDS_SHOWN)
     rows = said.filter(_before(place, "happened_at", is_event=True)).select_related("account")
     events = list(rows.order_by("-happened_at", "-pk")[: ENTRIES_SHOWN + 1])
-    mine = _visible_ids(user, Account.objects.filter(pk__in={event.account_id for event in events}))
+    asked = Account.objects.filter(pk__in={event.account_id for event in events})
+    mine = set(visible(asked).values_list("pk", flat=True))
     for event in events:
         where = Place(event.happened_at, True, event.pk)
         if event.account_id in mine:
@@ -165,10 +175,6 @@ def _received(recipient: Recipient, user: Any, place: Place | None) -> Iterator[
             yield Entry(where, event.account.timezone, event.account.label, [text], opted_out=event.opts_out)
         else:
             yield Entry(where, "UTC", "", [ELSEWHERE])
-
-
-def _visible_ids(user: Any, accounts: QuerySet[Account]) -> set[int]:
-    return set(access.visible(user, accounts).values_list("pk", flat=True))
 
 
 def _event_text(event: InboundEvent) -> str:
