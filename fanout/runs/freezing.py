@@ -78,11 +78,14 @@ class Part(Protocol):
 
     @property
     def kind(self) -> str: ...
-
-    text: str
-    html: str
-    template: Any
-    media: Any
+    @property
+    def text(self) -> str: ...
+    @property
+    def html(self) -> str: ...
+    @property
+    def template(self) -> Any: ...
+    @property
+    def media(self) -> Any: ...
 
 
 def written(message: Part) -> dict[str, Any]:
