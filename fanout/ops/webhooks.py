@@ -187,13 +187,13 @@ class _Described:
             return {"account": event.account_id, "label": label, "text": f"{label} is {event.facts['status']}: {why}"}
         run = self.runs.get(event.run_id or 0)
         title = run.title if run else ""
-        about = {"run": event.run_id, "title": title, "reminder": run.reminder_id if run else None}
+        about: dict[str, Any] = {"run": event.run_id, "title": title, "reminder": run.reminder_id if run else None}
         about["url"] = settings.SITE_URL + reverse("admin:fanout_run_change", args=[event.run_id])
         if event.target_id is None:
             summary = run.error_summary if run else ""
             return about | {"summary": summary, "text": f"{title}: {event.facts['status']}. {summary}".rstrip()}
         target = self.targets.get(event.target_id)
-        who = {"target": event.target_id, "account": event.account_id}
+        who: dict[str, Any] = {"target": event.target_id, "account": event.account_id}
         who |= {"recipient": target.recipient_id if target else None, "address": target.address if target else ""}
         text = f"{title}: {who['address']} {event.facts['status']}. {event.facts.get('error', '')}".rstrip()
         return about | who | {"text": text}

@@ -100,8 +100,8 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
     subjects = " ".join(part.get("subject", "") for part in new.parts)
     if problem := readiness.subject_problem([new.account], subjects):
         raise ValidationError({"subject": problem})
-    if new.window and (problem := window_error(new.window.start_hour, new.window.end_hour)):
-        raise ValidationError({"window": problem})
+    if new.window and (wrong := window_error(new.window.start_hour, new.window.end_hour)):
+        raise ValidationError({"window": wrong})
     if new.latest is not None and new.latest <= max(now, new.earliest or now):
         raise ValidationError({"latest": "This is before the message could be sent."})
     if max(new.earliest or now, new.latest or now) > now + LATEST:
@@ -289,7 +289,7 @@ def cancel(message: SingleMessage, user: Any, now: datetime) -> ControlResult:
         if waiting.update(problem=CANCELED, parts=[], values=None):
             return ControlResult(True, "The message will not be sent.")
         message.refresh_from_db()
-        target = RunTarget.objects.filter(pk=message.run_target_id).first()
+        target = RunTarget.objects.filter(pk=message.run_target_id or 0).first()
         if target is None:
             return ControlResult(False, message.problem or "The message is no longer there.")
         execute(LOCK_RUNS, {"runs": [target.run_id]})

@@ -74,7 +74,7 @@ def test_the_walk(live_server: Any, stage: Stage, tmp_path: Path) -> None:
             shell.run(functions)
             assert shell.run(people).startswith("2\n")
             shell.run(image)
-            assert "2 groups" in shell.run(forecast) or forecast
+            assert shell.run(forecast).strip().endswith(".")
             assert "Dear Choir" in shell.run(reminder)
             said = shell.run(watching)
             assert "Paused." in said
@@ -93,13 +93,13 @@ def test_the_walk(live_server: Any, stage: Stage, tmp_path: Path) -> None:
             said = shell.run(outcome)
             assert said.startswith("2\n120363025246125401@g.us\n")
             assert said.rstrip().endswith("We come")
-            assert "accepted" in shell.run(single)
+            assert shell.run(single).split() == ["accepted", "accepted"]
         finally:
             shell.close()
         assert single_messages.collect(timezone.now(), 30)
         assert Run.objects.count() == 3
         until_quiet()
-    assert told(hook) == ["run.started", "run.paused", "run.started", "run.finished"] or "run.finished" in told(hook)
+    assert told(hook) == ["run.paused", "run.started", "run.finished"]
     verify: dict[str, Any] = {}
     exec(re.findall(r"```python\n(.*?)```", TEXT, re.S)[0], verify)  # the reader's own code
     for headers, body in requests(hook):

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from accounts.access import OPERATORS, VIEWERS
 from accounts.models import Account
-from fanout.models import LostClaim, TrailEntry
+from fanout.models import LostClaim, TrailEntry, WebhookDelivery, WebhookEndpoint
 from fanout.models.trail import note
 from reminders import suppressions
 from reminders.models import OptOutPhrase, Reminder, ReminderTarget
@@ -106,6 +106,18 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
             target_found=False,
             noticed_at=timezone.now(),
         ),
+        "admin/fanout/webhookdelivery/": WebhookDelivery.objects.create(
+            endpoint=(
+                hook := WebhookEndpoint.objects.create(
+                    owner=owner, team=team, url="https://example.com/", kinds=["reply"]
+                )
+            ),
+            message_id="msg_1",
+            kind="reply",
+            payload={},
+            created_at=timezone.now(),
+        ),
+        "admin/fanout/webhookendpoint/": hook,
         "admin/fanout/notification/": (news := NotificationFactory.create(user=owner)),
         "admin/bell/": news,
         "admin/replies/": InboundEventFactory.create(
