@@ -42,6 +42,8 @@ FORM = {
     "messages-0-text": "Hello {name|everyone}, we sing at eight.",
     "reply_parts-TOTAL_FORMS": 0,
     "reply_parts-INITIAL_FORMS": 0,
+    "follow_up_parts-TOTAL_FORMS": 0,
+    "follow_up_parts-INITIAL_FORMS": 0,
 }
 
 

@@ -382,6 +382,7 @@ DRAFT = {
 }
 PART = {"messages-TOTAL_FORMS": 1, "messages-INITIAL_FORMS": 0, "messages-0-text": "Hello", "messages-0-kind": "text"}
 PART |= {"reply_parts-TOTAL_FORMS": 0, "reply_parts-INITIAL_FORMS": 0}
+PART |= {"follow_up_parts-TOTAL_FORMS": 0, "follow_up_parts-INITIAL_FORMS": 0}
 #: page: the fields of a post that is fine
 POSTS: dict[str, dict[str, Any]] = {
     "admin:reminders_reminder_forecast": DRAFT,
