@@ -108,15 +108,18 @@ DEATHS = (
     "(/maalesef) (vefat etti/öldü)"
 )
 ASKED_BEFORE = (
-    "i (/have/ve) (/already) (asked/told) you (/to stop/this/before/already) (/before/already/twice/(2/3/4/5/two/"
-    "three/four/five/several/many/multiple/so many) times/repeatedly/again and again) | (this is/for) the (second/"
-    "third/fourth/last) time | (ich habe/habe) (/es/sie/euch/ihnen) (/schon/bereits) (2/3/4/zwei/drei/mehrere/"
+    "i (/have/ve) (/already) (asked/told) you (/to stop/this/before/already) (/before/already/twice/(2/3/4/5/two/three/"
+    "four/five/several/many/multiple/so many) times/repeatedly/again and again) | i (/have/ve) (/already) asked (/"
+    "before/already/twice/(2/3/4/5/two/three/four/five/several/many/multiple/so many) times/repeatedly) | (/why do) "
+    "you (keep/kept) (/on) (writing/texting/messaging/emailing/contacting/bothering/spamming/reminding/sending) (/to) "
+    "(/me/us) (/messages/emails/texts/reminders/these) | (this is/for) the (second/third/fourth/last) time (/i ask/i "
+    "am asking/i have asked/i write) | (ich habe/habe) (/es/sie/euch/ihnen) (/schon/bereits) (2/3/4/zwei/drei/mehrere/"
     "mehrmals/zweimal/dreimal/oft) (/mal) (gesagt/geschrieben/gebeten/darum gebeten) | je vous l ai (/déjà) (dit/"
     "demandé) (/(2/3/deux/trois/plusieurs) fois) | (/ya) (lo/se lo/les) (he pedido/pedí/dije) (/(2/3/dos/tres/varias/"
     "muchas) veces) | já (/lhes/vos) (pedi/disse) (/(2/3/duas/três/várias) vezes) | (/ve) l ho già (chiesto/detto) (/"
-    "(2/3/due/tre/più) volte) | (ik heb/heb) (/het) (/u/jullie) (/al) (2/3/twee/drie/meerdere) keer (gevraagd/"
-    "gezegd) | (/saya) sudah (2/3/dua/tiga/beberapa) kali (minta/bilang/meminta) | (2/3/iki/üç/kaç) (kere/kez/defa) "
-    "(söyledim/yazdım)"
+    "(2/3/due/tre/più) volte) | (ik heb/heb) (/het) (/u/jullie) (/al) (2/3/twee/drie/meerdere) keer (gevraagd/gezegd) "
+    "| (/saya) sudah (2/3/dua/tiga/beberapa) kali (minta/bilang/meminta) | (2/3/iki/üç/kaç) (kere/kez/defa) (söyledim/"
+    "yazdım)"
 )
 
 #: Closings of a letter: they and what is below them say nothing about the wish.

@@ -9,7 +9,7 @@ from __future__ import annotations
 #: Words that opt out only if the message has no others, and not as a question: they may be about an appointment.
 WORDS = {
     "en": "cancel | end | quit | revoke | remove | do not disturb",
-    "de": "abmeldung | ich melde mich (/hiermit) ab | hiermit melde ich mich ab | beenden | kündigen | halt | ende",
+    "de": "abmeldung | ich melde mich (/hiermit) ab | hiermit melde ich mich ab | beenden | kündigen | ende",
     "fr": "arrêt | annuler",
     "es": "baja | cancelar | salir | pare",
     "pt": "sair | cancelar | remover",
@@ -37,7 +37,7 @@ WORDS = {
     "ru": "отмена",
     "uk": "скасувати",
     "kk": "бас тарту",
-    "tr": "iptal | çık | dur",
+    "tr": "iptal | çık",
     "az": "ləğv et | imtina",
     "he": "בטל | ביטול",
     "ar": "الغاء | إلغاء",
@@ -58,7 +58,7 @@ ACCENTED = "dừng | đừng | ngừng | hủy | huỷ | vége | çık"
 PLAIN_BEFORE = "gửi | nhắn | đăng | theo | làm | liên"
 
 #: Words of WORDS that are words of other languages, too: they count only if the message has no word of courtesy either.
-SHARED = "pare | dur | td"
+SHARED = "pare | td"
 
 #: Words for “stop”: alone or as a clause of their own (“No thanks, parar”).
 STOPS = {
@@ -114,34 +114,34 @@ WISHES = {
     "en": (
         "(stop/stopp/stopall/unsubscribe/unsub/optout/opt out/opt me out) | (remove/delete/erase) (me/us) | (be/get) "
         "(removed/taken off/deleted/unsubscribed) | leave (me/us) alone | i opt out | remove from (/the/this/that/"
-        "these/your/all/all your) (/mailing/email/distribution/contact/text/sms/marketing) (list/lists/database/"
-        "system/contacts/records) | unsubscribe (/this) (list/lists) | (remove/delete/erase) (my/our/this) (number/"
-        "phone/phone number/email/e mail/email address/mail address/address/name/data/details/contact/contact "
-        "details) | (take/get) (me/us/(my/our/this) (name/number/phone/phone number/email/e mail/address/email "
-        "address/e mail address/mail address)) off | off (/the/this/that/these/your/all/all your) (/mailing/email/"
-        "distribution/contact/text/sms/marketing) (list/lists/database/system/contacts/records) | (take/get) (me/us) "
-        "(from/out of) (/the/this/that/these/your/all/all your) (/mailing/email/distribution/contact/text/sms/"
-        "marketing) (list/lists/database/system/contacts/records) | i want out | stop now | no (/more) (messages/"
-        "emails/e mails/mails/texts/sms/reminders/notifications/newsletters/newsletter) | (do not/don t/dont/never/"
-        "do not ever/don t ever) (contact/text/message/write/write to/email/e mail/mail/spam/bother/notify) (me/us/"
-        "(this/my/our) (number/phone/address/email/email address)) | (do not/don t/dont/never/do not ever/don t "
-        "ever) send (/me/us) (/any/more/any more/any further/further/these/those/your/such/the/all these/any of "
-        "these/these kind of) (messages/emails/e mails/mails/texts/sms/reminders/notifications/newsletters/"
-        "newsletter/updates/alerts/msgs/spam/ads) | (do not/don t/dont/never) send (/me/us) (anything/any/more/any "
-        "more/anymore/them/these/those/such/this stuff/stuff/things like this/this again/to (this/my) (number/"
-        "address)) | (do not/don t/dont) contact | (i/we) (do not/don t/dont/no longer) (want/wish/need) (/to "
-        "(receive/get)) (/any/any more/any further/more/these/those/your/such/more of these/any of these/any more of "
-        "these) (messages/emails/e mails/mails/texts/reminders/notifications/newsletters/newsletter/updates) | (i/"
-        "we) (do not/don t/dont/no longer) (want/wish) to (receive/get) (these/them/this/those/anything) | (cancel/"
-        "end/stop) (/my/the/this) subscription | (cancel/end/quit/cease/discontinue/turn off/switch off) (/all/the/"
-        "my/our/these/your/those/any/all the/all these/all my/all your/all of these) (/further/future/more) "
-        "(messages/emails/e mails/texts/sms/reminders/notifications/newsletters/alerts/text messages) | (quit/cease/"
-        "discontinue) (sending/texting/messaging/emailing/writing/contacting/calling/spamming/bothering/reminding/"
-        "harassing) | (i/we) (do not/don t/dont/no longer) (want/wish) to be (contacted/texted/messaged/emailed/"
-        "reminded/called/bothered/disturbed/notified/written to) | (i/we) (/hereby) (revoke/withdraw/retract) (my/"
-        "our) (consent/permission) | (unsubcribe/unsuscribe/unsubscibe/unsubsribe/unsubscrib/unsubscrive/"
-        "unsubsscribe/unsubscirbe/unsubsrcibe/unsubscride) | do not contact | (do not/don t/dont/never) remind (me/"
-        "us) (again/anymore/any more/ever again)"
+        "these/your/all/all your) (/mailing/email/distribution/contact/text/sms/marketing) (list/lists/database/system/"
+        "contacts/records) | unsubscribe (/this) (list/lists) | (remove/delete/erase) (my/our/this) (number/phone/"
+        "phone number/email/e mail/email address/mail address/address/name/data/details/contact/contact details) | "
+        "(take/get) (me/us/(my/our/this) (name/number/phone/phone number/email/e mail/address/email address/e mail "
+        "address/mail address)) off | off (/the/this/that/these/your/all/all your) (/mailing/email/distribution/"
+        "contact/text/sms/marketing) (list/lists/database/system/contacts/records) | (take/get) (me/us) (from/out of) "
+        "(/the/this/that/these/your/all/all your) (/mailing/email/distribution/contact/text/sms/marketing) (list/lists/"
+        "database/system/contacts/records) | i want out | stop now | no (/more) (messages/emails/e mails/mails/texts/"
+        "sms/reminders/notifications/newsletters/newsletter) | (do not/don t/dont/never/do not ever/don t ever) "
+        "(contact/text/message/write/write to/email/e mail/mail/spam/bother/notify) (me/us/(this/my/our) (number/phone/"
+        "address/email/email address)) | (do not/don t/dont/never/do not ever/don t ever) send (/me/us) (/any/more/any "
+        "more/any further/further/these/those/your/such/the/all these/any of these/these kind of) (messages/emails/e "
+        "mails/mails/texts/sms/reminders/notifications/newsletters/newsletter/updates/alerts/msgs/spam/ads) | (do not/"
+        "don t/dont/never) send (/me/us) (anything/any/more/any more/anymore/them/these/those/such/this stuff/stuff/"
+        "things like this/this again/to (this/my) (number/address)) | (do not/don t/dont) contact | (i/we) (do not/don "
+        "t/dont/no longer) (want/wish/need) (/to (receive/get)) (/any/any more/any further/more/these/those/your/such/"
+        "more of these/any of these/any more of these) (messages/emails/e mails/mails/texts/reminders/notifications/"
+        "newsletters/newsletter/updates) | (i/we) (do not/don t/dont/no longer) (want/wish) to (receive/get) (these/"
+        "them/this/those/anything) | (cancel/end/stop) (/my/the/this) subscription | (cancel/end/quit/cease/"
+        "discontinue/turn off/switch off) (/all/the/my/our/these/your/those/any/all the/all these/all my/all your/all "
+        "of these) (/further/future/more) (messages/emails/e mails/texts/sms/reminders/notifications/newsletters/"
+        "alerts/text messages) | (quit/cease/discontinue) (sending/texting/messaging/emailing/writing/contacting/"
+        "calling/spamming/bothering/reminding/harassing) | (i/we) (do not/don t/dont/no longer) (want/wish) to be "
+        "(contacted/texted/messaged/emailed/reminded/called/bothered/disturbed/notified/written to) | (i/we) (/hereby) "
+        "(revoke/withdraw/retract) (my/our) (consent/permission) | (unsubcribe/unsuscribe/unsubscibe/unsubsribe/"
+        "unsubscrib/unsubscrive/unsubsscribe/unsubscirbe/unsubsrcibe/unsubscride) | do not contact | (do not/don t/"
+        "dont/never) remind (me/us) (again/anymore/any more/ever again) | opt (me/us) out of all (/future/further) "
+        "(messages/emails/e mails/mails/texts/sms/reminders/notifications/newsletters/communications)"
     ),
     "de": (
         "(stop/stopp/abmelden/abbestellen/austragen/abbestellung) | (melden sie/melde/meldet) mich (/bitte) ab | "
@@ -168,7 +168,7 @@ WISHES = {
         "schreib/schreibt/senden sie/schicken sie) (/bitte) (nicht/nichts) (/mehr) an diese (nummer/adresse) | nicht "
         "(mehr/länger) (kontaktiert/angeschrieben/erinnert/belästigt/benachrichtigt) werden | (ich widerrufe/hiermit "
         "widerrufe ich) (/hiermit) (meine/jede) (einwilligung/zustimmung) | (ich ziehe/hiermit ziehe ich) meine "
-        "(einwilligung/zustimmung) zurück"
+        "(einwilligung/zustimmung) zurück | (nummer/telefonnummer/handynummer/mailadresse) (löschen/entfernen)"
     ),
     "fr": (
         "(stop/se désabonner/désabonner/désabonnez/désabonnement/désinscrire/désinscrivez/désinscription) | (arrêtez/"
@@ -190,44 +190,45 @@ WISHES = {
     "es": (
         "(stop/desuscribir/desuscribirse/desuscribirme/desuscríbanme/desuscríbeme/darse de baja/dar de baja/darme de "
         "baja) | (dame/deme/denme/me den/me dé) de baja | quiero la baja | (no más/no mas/basta de/basta ya de/ya no "
-        "más/ni un más) (mensajes/correos/mails/emails/sms/recordatorios) | no (quiero/deseo) (/recibir) (/más/mas) "
-        "(/estos/sus/de sus/estos malditos) (mensajes/correos/mails/emails/sms/recordatorios/correos electrónicos) (/"
-        "más/mas) | no me (escriban/escribas/escriba/envíen/envíe/envíes/manden/mande/mandes/contacten/contacte/"
-        "contactes/molesten/molestes/moleste) | (dejen/deje/deja/paren/pare/para) de (escribirme/enviarme/mandarme/"
-        "enviar/mandar/molestarme/molestar/contactarme) | (bórrenme/bórrame/bórreme/quítenme/quítame/quíteme/"
-        "sáquenme/sácame/sáqueme/elimínenme/elimíname/elimíneme/remuévanme) | (eliminar/borrar/eliminen/borren/"
-        "elimine/borre) mi (número/correo/dirección/teléfono/nombre) | (cancelar/anular/cancelen) (/la/mi) "
-        "suscripción | (cancelar/cancelen/cancele/cancela/detengan/detener/paren/anulen) (/todos) (los/mis/estos/"
-        "sus) (mensajes/correos/mails/emails/sms/recordatorios/notificaciones) | (cancelar/cancelen/cancele) "
-        "(mensajes/correos/mails/emails/sms/recordatorios/notificaciones) | no (enviar/mandar/escribir/enviarme/"
-        "mandarme/envíen/manden/envíe/mande) (/me) (/más/mas) (mensajes/correos/mails/emails/sms/recordatorios/"
-        "notificaciones) (/más/mas) | no (enviar/mandar/escribir/enviarme/mandarme/escribirme/contactarme) (más/mas) "
-        "| no (escriban/escriba/envíen/manden/escribir/enviar) (/más/mas/nada/nada más) a este (número/teléfono/"
-        "correo) | no me (recuerden/recuerde/recuerdes) (más/mas) | (dejen/deje/deja/paren) de (recordarme/recordar) "
-        "| no (quiero/deseo) (/más) (ser (contactado/contactada/molestado/molestada)/que me (contacten/escriban/"
-        "molesten/envíen)) | (eliminar/borrar/eliminen/borren/elimine/borre/quiten/quite/saquen) (este (número/"
-        "correo/teléfono)/mi (número/correo/nombre)) | (bórrennos/quítennos/elimínennos/sáquennos) | (déjenme/déjeme/"
+        "más/ni un más) (mensajes/correos/mails/emails/sms/recordatorios) | no (quiero/deseo) (/recibir) (/más/mas) (/"
+        "estos/sus/de sus/estos malditos) (mensajes/correos/mails/emails/sms/recordatorios/correos electrónicos) (/más/"
+        "mas) | no me (escriban/escribas/escriba/envíen/envíe/envíes/manden/mande/mandes/contacten/contacte/contactes/"
+        "molesten/molestes/moleste) | (dejen/deje/deja/paren/pare/para) de (escribirme/enviarme/mandarme/enviar/mandar/"
+        "molestarme/molestar/contactarme) | (bórrenme/bórrame/bórreme/quítenme/quítame/quíteme/sáquenme/sácame/sáqueme/"
+        "elimínenme/elimíname/elimíneme/remuévanme) | (eliminar/borrar/eliminen/borren/elimine/borre) mi (número/"
+        "correo/dirección/teléfono/nombre) | (cancelar/anular/cancelen) (/la/mi) suscripción | (cancelar/cancelen/"
+        "cancele/cancela/detengan/detener/paren/anulen) (/todos) (los/mis/estos/sus) (mensajes/correos/mails/emails/"
+        "sms/recordatorios/notificaciones) | (cancelar/cancelen/cancele) (mensajes/correos/mails/emails/sms/"
+        "recordatorios/notificaciones) | no (enviar/mandar/escribir/enviarme/mandarme/envíen/manden/envíe/mande) (/me) "
+        "(/más/mas) (mensajes/correos/mails/emails/sms/recordatorios/notificaciones) (/más/mas) | no (enviar/mandar/"
+        "escribir/enviarme/mandarme/escribirme/contactarme) (más/mas) | no (escriban/escriba/envíen/manden/escribir/"
+        "enviar) (/más/mas/nada/nada más) a este (número/teléfono/correo) | no me (recuerden/recuerde/recuerdes) (más/"
+        "mas) | (dejen/deje/deja/paren) de (recordarme/recordar) | no (quiero/deseo) (/más) (ser (contactado/"
+        "contactada/molestado/molestada)/que me (contacten/escriban/molesten/envíen)) | (eliminar/borrar/eliminen/"
+        "borren/elimine/borre/quiten/quite/saquen) (este (número/correo/teléfono)/mi (número/correo/nombre)) | "
+        "(bórrennos/quítennos/elimínennos/sáquennos) | no (quiero/deseo) recibir (más/mas) (/nada) | (déjenme/déjeme/"
         "déjame/déjennos) en paz | (revoco/retiro) mi consentimiento"
     ),
     "pt": (
         "(stop/stop tudo/descadastrar/descadastre/descadastrem/cancelar inscrição) | não (quero/desejo) (/mais) (/"
-        "receber) (/mais) (/essas/estas/suas/vossas/as suas/esses/estes/seus) (mensagens/e mails/emails/sms/"
-        "lembretes) (/mais) | não (/me) (envie/enviem/mande/mandem/escreva/escrevam/contacte/contactem/perturbe/"
-        "incomode) mais | (pare/parem/para/parar) de (/me) (enviar/mandar/escrever/incomodar/enviar me/mandar me/"
-        "contactar) | quero (me descadastrar/sair (da/desta/dessa) lista) | me (descadastre/descadastrem/"
-        "descadastrar/remova/remover/remove/retire/retirem/tire/tirem) | (remova/removam/tire/tirem/retire/retirem/"
-        "apague/apaguem) me | remover da lista | (remova/apague/exclua/tire/tirem/retire/retirem) (/o) meu (número/e "
-        "mail/contato/contacto) | cancelar (/a/minha/a minha) (subscrição/inscrição/assinatura) | parem com | pare "
-        "com | me (tira/tirem/apaga/exclua) | (ser (removido/removida/retirado/retirada)) | sem mais mensagens | "
-        "chega de mensagens | deixem me em paz | me deixe em paz | (cancelar/cancele/cancelem/cancela/parem/pare) (/"
-        "todos/todas) (os/as/meus/minhas/estas/essas/estes/esses/com os/com as) (mensagens/e mails/emails/sms/"
-        "lembretes/notificações) | (cancelar/cancele/cancelem) (mensagens/e mails/emails/sms/lembretes/notificações) "
-        "| não (enviar/mandar/enviem/mandem/envie/mande) (/me) (/mais) (mensagens/e mails/emails/sms/lembretes/"
-        "notificações) (/mais) | não (escrevam/escreva/enviem/mandem/enviar/mandar) (/mais) (/nada) para este "
-        "(número/telefone/e mail) | (pare/parem) de (/me) (lembrar/lembrar me) | não (me lembre/me lembrem) mais | "
-        "não (quero/desejo) (/mais) (ser (contactado/contactada/contatado/contatada/incomodado/incomodada)) (/mais) "
-        "| (remova/removam/apague/apaguem/exclua/excluam/tire/tirem/retire/retirem) (este número/esse número/este e "
-        "mail/nos) | deixem nos em paz | nos deixem em paz | (revogo/retiro) (/o) meu consentimento"
+        "receber) (/mais) (/essas/estas/suas/vossas/as suas/esses/estes/seus) (mensagens/e mails/emails/sms/lembretes) "
+        "(/mais) | não (/me) (envie/enviem/mande/mandem/escreva/escrevam/contacte/contactem/perturbe/incomode) mais | "
+        "(pare/parem/para/parar) de (/me) (enviar/mandar/escrever/incomodar/enviar me/mandar me/contactar) | quero (me "
+        "descadastrar/sair (da/desta/dessa) lista) | me (descadastre/descadastrem/descadastrar/remova/remover/remove/"
+        "retire/retirem/tire/tirem) | (remova/removam/tire/tirem/retire/retirem/apague/apaguem) me | remover da lista "
+        "| (remova/apague/exclua/tire/tirem/retire/retirem) (/o) meu (número/e mail/contato/contacto) | cancelar (/a/"
+        "minha/a minha) (subscrição/inscrição/assinatura) | parem com | pare com | me (tira/tirem/apaga/exclua) | (ser "
+        "(removido/removida/retirado/retirada)) | sem mais mensagens | chega de mensagens | não (quero/desejo) (mais "
+        "receber/receber mais) (/isso/isto/nada) | sair (da/desta/dessa) lista | me tirar (da/desta/dessa) lista | "
+        "deixem me em paz | me deixe em paz | (cancelar/cancele/cancelem/cancela/parem/pare) (/todos/todas) (os/as/"
+        "meus/minhas/estas/essas/estes/esses/com os/com as) (mensagens/e mails/emails/sms/lembretes/notificações) | "
+        "(cancelar/cancele/cancelem) (mensagens/e mails/emails/sms/lembretes/notificações) | não (enviar/mandar/enviem/"
+        "mandem/envie/mande) (/me) (/mais) (mensagens/e mails/emails/sms/lembretes/notificações) (/mais) | não "
+        "(escrevam/escreva/enviem/mandem/enviar/mandar) (/mais) (/nada) para este (número/telefone/e mail) | (pare/"
+        "parem) de (/me) (lembrar/lembrar me) | não (me lembre/me lembrem) mais | não (quero/desejo) (/mais) (ser "
+        "(contactado/contactada/contatado/contatada/incomodado/incomodada)) (/mais) | (remova/removam/apague/apaguem/"
+        "exclua/excluam/tire/tirem/retire/retirem) (este número/esse número/este e mail/nos) | deixem nos em paz | nos "
+        "deixem em paz | (revogo/retiro) (/o) meu consentimento"
     ),
     "it": (
         "(stop/disiscrivi/disiscrivimi/disiscrivetemi/disiscrizione/disiscrivermi/cancellami/cancellatemi/rimuovimi/"
@@ -385,8 +386,8 @@ WISHES = {
         "(message/msg) (/mujhe) (mat bhejo/band karo/na bhejo/mat bhejiye)"
     ),
     "th": (
-        "(stop/ยกเลิกการรับข่าวสาร/เลิกรับ/ยกเลิกการติดตาม/ยกเลิกการสมัคร/ไม่ต้องส่งมาอีก/หยุดส่ง/อย่าส่ง/เลิกส่ง/ไม่ต้องส่ง/"
-        "ไม่ต้องการรับ/ไม่อยากรับ/ลบชื่อฉัน/ลบเบอร์ของฉัน/ลบเบอร์ฉัน/ลบเบอร์ผม)"
+        "(stop/ยกเลิกการรับข่าวสาร/เลิกรับ/ยกเลิกการติดตาม/ยกเลิกการสมัคร/ไม่ต้องส่งมาอีก/หยุดส่ง/อย่าส่ง/เลิกส่ง/"
+        "ไม่ต้องส่ง/ไม่ต้องการรับ/ไม่อยากรับ/ลบชื่อฉัน/ลบเบอร์ของฉัน/ลบเบอร์ฉัน/ลบเบอร์ผม)"
     ),
     "vi": (
         "(stop/hủy đăng ký/huỷ đăng ký/hủy theo dõi/bỏ đăng ký) | đừng (gửi/nhắn) (/tin/tin nhắn/thư/email) (/nữa) | "
@@ -493,7 +494,7 @@ AROUND = {
         "sms | lembretes | whatsapp | newsletter | spam | publicidade | notificações | mais | nada | nunca | nunca "
         "mais | (quero/queria/gostaria de/desejo/preciso) | (podem/pode/poderiam/poderia) | receber | enviar | "
         "mandar | escrever | envios | contatos | contactos | número | telefone | imediatamente | já | e | para | por "
-        "| com | distribuição | cadastro | base | dados | daqui"
+        "| com | distribuição | cadastro | base | dados | daqui | favor"
     ),
     "it": (
         "mi | me | mio | mia | di | da | dalla | dalle | dal | dai | il | la | le | i | gli | vostra | vostre | "
@@ -619,8 +620,8 @@ AROUND = {
         "तुरंत | नंबर | पर | mujhe | aur | ab | koi | mera | number"
     ),
     "th": (
-        "ข้อความ | มา | อีก | ฉัน | ผม | ดิฉัน | ให้ | แล้ว | ได้ไหม | ได้แล้ว | ขอ | ช่วย | โปรด | การ | นี้ | เหล่านี้ | "
-        "อีเมล | เมล | มาที่ | เบอร์นี้ | นะ | คะ | กรุณา | เถอะ"
+        "ข้อความ | มา | อีก | ฉัน | ผม | ดิฉัน | ให้ | แล้ว | ได้ไหม | ได้แล้ว | ขอ | ช่วย | โปรด | การ | นี้ | "
+        "เหล่านี้ | อีเมล | เมล | มาที่ | เบอร์นี้ | นะ | คะ | กรุณา | เถอะ"
     ),
     "vi": (
         "cho tôi | cho mình | tôi | mình | nữa | thêm | này | những | các | tin | tin nhắn | email | thư | khỏi | "
@@ -672,6 +673,32 @@ MESSAGES = (
     "邮件 | 訊息 | 名单 | 退订 | 退訂 | 取消订阅 | メール | メルマガ | 配信 | リスト | 문자 | 메일 | 메시지 | "
     "수신거부"
 )
+#: Words that may change a wish from another part of its sentence: “stop the emails, text me instead”, “take me off the
+#: list, I can't come”. A clause is not heard beside them.
+CHANGES = (
+    "but | instead | except | only | rather | prefer | until | till | unless | if | when | whenever | while | once | "
+    "for | keep | use | send | text | texts | call | calls | phone | ring | write | whatsapp | telegram | sms | email "
+    "| mail | post | letter | new | old | other | today | tomorrow | tonight | this week | next | week | monday | "
+    "tuesday | wednesday | thursday | friday | saturday | sunday | before | after | then | later | again | back | "
+    "kidding | joking | joke | haha | lol | will | ll | come | coming | came | see you | there | cannot | can t | cant "
+    "| can | make it | sick | ill | late | place | appointment | meeting | aber | sondern | stattdessen | lieber | nur "
+    "| außer | bis | wenn | falls | sobald | solange | statt | für | ruf | rufen | anrufen | schreib | schreiben | "
+    "neue | neuen | alte | alten | heute | morgen | woche | montag | dienstag | mittwoch | donnerstag | freitag | "
+    "komme | kommen | krank | spaß | scherz | kann | termin | mais (seulement/pas/je/j/juste/pour/gardez/laissez/"
+    "continuez) | plutôt | sauf | seulement | uniquement | jusqu | si | quand | lorsque | pour | appelez | écrivez | "
+    "nouveau | nouvelle | ancien | ancienne | demain | semaine | viens | malade | peux | blague | pero | sino | "
+    "excepto | salvo | sólo | solo | solamente | hasta | cuando | mientras | para | llámame | llámenme | escríbanme | "
+    "nuevo | nueva | viejo | mañana | hoy | semana | vengo | voy | enfermo | enferma | puedo | broma | cita | mas (só/"
+    "não/quero/apenas/continue) | porém | exceto | apenas | somente | até | quando | se | enquanto | ligue | liguem | "
+    "novo | nova | antigo | amanhã | hoje | venho | doente | posso | brincadeira | consulta | ma | però | invece | "
+    "tranne | fino | mentre | per | chiamatemi | nuovo | nuova | vecchio | domani | oggi | settimana | vengo | malato "
+    "| malata | scherzo | maar | behalve | alleen | tot | als | wanneer | voor | bel | nieuwe | oude | vandaag | week "
+    "| kom | ziek | kan | grapje | men | utan | bara | om | tills | för | men kun | hvis | indtil | for | но | только "
+    "| кроме | если | когда | пока | для | лучше | звоните | новый | старый | завтра | сегодня | приду | але | тільки "
+    "| якщо | ale | tylko | jeśli | dopóki | dla | jutro | ama | sadece | için | yarın | bugün | tapi | tetapi | hanya "
+    "| kalau | jika | sampai | untuk | besok | nhưng | chỉ | nếu | khi | cho"
+)
+
 #: Who asks for fewer messages does not ask for none: beside other sentences such a sentence is not heard.
 FEWER = "every day | daily"
 
@@ -693,5 +720,6 @@ MINE = (
     "me | my | us | i | we | this number | mich | mir | meine | ich | moi | me | m | je | mon | mi | yo | minha | "
     "meu | eu | mim | mij | mijn | ik | mig | meg | jag | jeg | minut | minulle | mnie | mi | mě | mne | ma | mă | "
     "îmi | με | μου | ме | ми | мне | меня | мой | мені | мене | beni | bana | אותי | לי | لي | مرا | मुझे | tôi | "
-    "saya | aku | ako | 我 | ください | 주세요 | 마세요"
+    "saya | aku | ako | bórrenme | bórrame | bórreme | quítenme | quítame | quíteme | sáquenme | sácame | elimínenme | "
+    "elimíname | cancellatemi | cancellami | toglietemi | rimuovetemi | 我 | ください | 주세요 | 마세요"
 )

@@ -4,7 +4,8 @@ It does if it says only that. A single word counts alone (“CANCEL”, reminder
 no doubt (“stop”, “remove me”, WISHES) may also stand in a sentence of words that change nothing, between a greeting,
 courtesy, a remark (“not interested”), a closing and a signature. Every piece of the message must be one of these: “No
 thanks, stop. Cheers, Bob” opts out; “I can't stop smiling” does not. Only a sentence that names the writer's messages
-(“Please take me off your list.”) is heard beside any other. The site's own list (OptOutPhrase) comes first and may also
+(“Please take me off your list.”) is heard beside any other; so is such a beginning or end of a sentence, unless a word
+beside it changes it (“stop the emails, text me instead”). The site's own list (OptOutPhrase) comes first and may also
 take a word out (“CANCEL” for an appointment).
 """
 
@@ -33,6 +34,7 @@ from reminders.courtesy_words import (
 from reminders.opt_out_words import (
     ACCENTED,
     AROUND,
+    CHANGES,
     FEWER,
     MESSAGES,
     MINE,
@@ -65,6 +67,8 @@ SENTENCES = re.compile(r"(?:[.!?…](?=[\s.!?…]|\Z)|[?。！？؟।])+")
 CLAUSES = re.compile(r"[,;:،؛，、；：\n()|]+|\s[-–—]+\s|[–—]+")
 # Mail programs break long lines; what goes on is written small.
 WRAPPED = re.compile(r"(?<=[^\n.!?,;:]{30})\n(?=[^\W\d_])(?=[a-zà-öø-ÿа-я])")
+# “unsubscribe - John Smith”
+SIGNED_BEHIND = re.compile(r"\s[-–—]{1,2}\s?((?:[^\W\d_a-z][\w'’.-]{0,30}\s?){2,3})\Z")
 QUESTION = re.compile(r"[?？؟]")
 GROUP = re.compile(r"\(([^()]*)\)")
 #: words of names, titles and companies that are not capitalised
@@ -220,12 +224,14 @@ class _Piece(NamedTuple):
     kind: _Kind
     #: a sentence; otherwise a clause of one
     whole: bool
+    #: the first or the last clause of its sentence
+    outer: bool = True
 
 
 def _wish_in(text: str) -> str:
     """Return the words of the wish, if the message says nothing else; empty otherwise. Below a wish may stand lines
     that look like a signature."""
-    lines = _without_closing(text).strip().splitlines()
+    lines = SIGNED_BEHIND.sub(r"\n\1", _without_closing(text).strip()).splitlines()
     for size in range(len(lines), 0, -1):
         if size < len(lines) and not _may_sign(lines[size]):
             return ""
@@ -263,7 +269,7 @@ def _said_only(text: str) -> str:
     kinds = {piece.kind for piece in found}
     wishes = {_Kind.WISH, _Kind.ASKED} | ({_Kind.THEIRS} if _Kind.DEATH in kinds else set())
     if _Kind.OTHER in kinds or (_Kind.THEIRS in kinds and _Kind.THEIRS not in wishes):
-        return next((piece.words for piece in found if _is_explicit(piece)), "")
+        return next((piece.words for piece in found if _is_explicit(piece, found)), "")
     if _Kind.ASKED in kinds and _Kind.REMARK in kinds:
         return ""
     return "; ".join(piece.words for piece in found if piece.kind in wishes)
@@ -277,10 +283,12 @@ def _is_name(words: str, behind: _Kind) -> bool:
     return behind is _Kind.POLITE and len(words.split()) <= MOST_NAMES and not any(map(str.isdigit, words))
 
 
-def _is_explicit(piece: _Piece) -> bool:
-    """Return whether a sentence asks to end the writer's own messages. The link below a newsletter, “Unsubscribe from
-    this list”, does not speak of a person."""
-    if piece.kind is not _Kind.WISH or not piece.whole:
+def _is_explicit(piece: _Piece, found: Sequence[_Piece]) -> bool:
+    """Return whether a sentence, or its first or last clause, asks to end the writer's own messages. The link below a
+    newsletter, “Unsubscribe from this list”, does not speak of a person."""
+    if piece.kind is not _Kind.WISH or not piece.outer:
+        return False
+    if not piece.whole and any(_names(one.words, changes()) for one in found if one.kind is _Kind.OTHER):
         return False
     if _names(piece.words, fewer()):
         return False
@@ -301,8 +309,9 @@ def _pieces(text: str) -> Iterator[_Piece]:
         clauses = [clause for clause in CLAUSES.split(sentence) if bare(clause)]
         if len(clauses) > 1 and _judge(sentence, asked, first) in (_Kind.WISH, _Kind.REMARK, _Kind.THEIRS):
             clauses = [sentence]
-        for clause in clauses:
-            yield _Piece(bare(clause), _judge(clause, asked, first), len(clauses) == 1)
+        for number, clause in enumerate(clauses):
+            outer = number in (0, len(clauses) - 1) and not asked
+            yield _Piece(bare(clause), _judge(clause, asked, first), len(clauses) == 1, outer or len(clauses) == 1)
             first = False
 
 
@@ -473,6 +482,11 @@ def theirs() -> frozenset[str]:
 @cache
 def fewer() -> frozenset[str]:
     return frozenset(expanded(FEWER))
+
+
+@cache
+def changes() -> frozenset[str]:
+    return frozenset(expanded(CHANGES))
 
 
 @cache

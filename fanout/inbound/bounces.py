@@ -103,7 +103,7 @@ def _work_on(row: InboundEvent, now: datetime) -> None:
     try:
         row.effect, row.state = bounced(row, now)[:500], InboundEvent.State.DONE
     except NotYet:
-        look_again(row.pk, now)
+        look_again([row], now)
     else:
         row.save(update_fields=["effect", "state"])
 

@@ -10,9 +10,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F
-from django.db.models.functions import Greatest
-
 from accounts import crypto
 from accounts.addresses import spellings_of
 from accounts.channels.paired import is_hidden
@@ -244,15 +241,23 @@ def may_look_again(event: InboundEvent) -> bool:
     return _looks(event) < len(LOOK_AGAIN)
 
 
-def look_again(pk: int, now: datetime) -> None:
-    """Put the event off until its next look. This try does not count: tries are for what fails."""
-    event = InboundEvent.objects.defer("words").get(pk=pk)
-    looks = _looks(event)
-    InboundEvent.objects.filter(pk=pk, state=InboundEvent.State.NEW).update(
-        attempts=Greatest(F("attempts") - 1, 0),
-        next_attempt_at=now + timedelta(seconds=LOOK_AGAIN[looks]),
-        detail={**event.detail, "looks": looks + 1},
-    )
+def look_again(events: Sequence[InboundEvent], now: datetime) -> list[int]:
+    """Put the events off until their next look, and return the ids of those that have no further one. A look is not a
+    try: tries are for what fails."""
+    early = [event.pk for event in events if may_look_again(event)]
+    if early:
+        execute(LOOK, {"events": early, "now": now, "seconds": list(LOOK_AGAIN)})
+    return [event.pk for event in events if not may_look_again(event)]
+
+
+LOOK = """
+UPDATE fanout_inboundevent e
+   SET next_attempt_at = %(now)s::timestamptz + make_interval(secs => (%(seconds)s::int[])[was.looks + 1]),
+       detail = e.detail || jsonb_build_object('looks', was.looks + 1)
+  FROM (SELECT id, coalesce((detail->>'looks')::int, 0) AS looks
+          FROM fanout_inboundevent WHERE id = ANY(%(events)s::bigint[])) AS was
+ WHERE e.id = was.id AND e.state = 'new'
+"""
 
 
 def _looks(event: InboundEvent) -> int:

@@ -17,7 +17,7 @@ from django.db.models import Q
 from accounts.addresses import spellings_of
 from fanout.database import LOCK_RUNS, Row, execute
 from fanout.inbound import known_ids
-from fanout.inbound.event_store import LOOK_AGAIN
+from fanout.inbound.event_store import look_again
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
 from fanout.runs import corrections, people
@@ -191,13 +191,7 @@ def _settle(messages: Iterable[Row], now: datetime) -> None:
 
 
 def _look_again(events: Sequence[InboundEvent], now: datetime) -> None:
-    for attempts, seconds in enumerate(LOOK_AGAIN):
-        early = [event.pk for event in events if event.attempts == attempts]
-        if early:
-            until = now + timedelta(seconds=seconds)
-            InboundEvent.objects.filter(pk__in=early).update(attempts=attempts + 1, next_attempt_at=until)
-    late = [event.pk for event in events if event.attempts >= len(LOOK_AGAIN)]
-    if late:
+    if late := look_again(events, now):
         InboundEvent.objects.filter(pk__in=late).update(
             state=State.DONE, next_attempt_at=None, effect="names no message that this account sent for Crier"
         )

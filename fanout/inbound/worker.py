@@ -202,8 +202,9 @@ def _do(pk: int, now: datetime) -> None:
         try:
             effect = EFFECTS[event.kind](event, now)
         except NotYet:
-            # In the same transaction: what the effect has done so far stays.
-            look_again(pk, now)
+            # In the same transaction: what the effect has done so far stays. The try that was begun does not count.
+            InboundEvent.objects.filter(pk=pk).update(attempts=Greatest(F("attempts") - 1, 0))
+            look_again([event], now)
             return
         except HeldUp:
             wait_for_word(pk, now)

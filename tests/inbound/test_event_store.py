@@ -19,19 +19,19 @@ case = pytest.param
 @pytest.mark.parametrize(
     ("detail", "attempts", "after"),
     [
-        case({}, 1, (0, 2, 1), id="the-first-time"),
-        case({"looks": 1}, 1, (0, 15, 2), id="the-second"),
-        case({"looks": 2}, 3, (2, 120, 3), id="the-third"),
-        case({}, 0, (0, 2, 1), id="never-below-none"),
+        case({}, 0, (2, 1), id="the-first-time"),
+        case({"looks": 1}, 0, (15, 2), id="the-second"),
+        case({"looks": 2}, 3, (120, 3), id="the-third"),
+        case({}, 4, (2, 1), id="after-errors"),
     ],
 )
-def test_a_look_is_no_try(detail: dict[str, int], attempts: int, after: tuple[int, int, int]) -> None:
+def test_a_look_is_no_try(detail: dict[str, int], attempts: int, after: tuple[int, int]) -> None:
     event = InboundEventFactory.create(kind="bounce", detail={**detail, "kind": "x"}, attempts=attempts)
     assert event_store.may_look_again(event)
-    event_store.look_again(event.pk, NOW)
+    assert event_store.look_again([event], NOW) == []
     event.refresh_from_db()
-    tries, seconds, looks = after
-    assert (event.attempts, event.next_attempt_at) == (tries, NOW + timedelta(seconds=seconds))
+    seconds, looks = after
+    assert (event.attempts, event.next_attempt_at) == (attempts, NOW + timedelta(seconds=seconds))
     assert event.detail == {"kind": "x", "looks": looks}
     assert event_store.may_look_again(event) is (looks < 3)
 
@@ -39,6 +39,6 @@ def test_a_look_is_no_try(detail: dict[str, int], attempts: int, after: tuple[in
 @pytest.mark.django_db
 def test_what_is_done_does_not_look_again() -> None:
     event = InboundEventFactory.create(kind="bounce", state="done")
-    event_store.look_again(event.pk, NOW)
+    event_store.look_again([event], NOW)
     event.refresh_from_db()
     assert (event.next_attempt_at, event.detail) == (None, {})

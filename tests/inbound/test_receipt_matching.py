@@ -274,15 +274,17 @@ def test_receipts_come_in_batches_in_their_order(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("attempts", "state", "then", "next_look"),
+    ("looks", "state", "then", "next_look"),
     [(0, "new", 1, 2), (1, "new", 2, 15), (2, "new", 3, 120), (3, "done", 3, None)],
 )
+@pytest.mark.parametrize("attempts", [0, 4], ids=["no errors", "after errors"])
 def test_a_receipt_of_nothing_looks_again_three_times(
-    attempts: int, state: str, then: int, next_look: int | None
+    looks: int, state: str, then: int, next_look: int | None, attempts: int
 ) -> None:
-    event = InboundEventFactory.create(provider_id="by-hand", attempts=attempts)
+    event = InboundEventFactory.create(provider_id="by-hand", attempts=attempts, detail={"looks": looks})
     worker.step(NOW)
     event.refresh_from_db()
     until = None if next_look is None else NOW + timedelta(seconds=next_look)
-    assert (event.state, event.attempts, event.next_attempt_at) == (state, then, until)
+    assert (event.state, event.attempts, event.next_attempt_at) == (state, attempts, until)
+    assert event.detail["looks"] == then
     assert bool(event.effect) is (state == "done")
