@@ -10,6 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import F
+from django.db.models.functions import Greatest
+
 from accounts import crypto
 from accounts.addresses import spellings_of
 from accounts.channels.paired import is_hidden
