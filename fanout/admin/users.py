@@ -117,7 +117,7 @@ class TeamFilter(admin.SimpleListFilter):
         return [(str(team.pk), team.name) for team in access.teams()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> QuerySet[User]:
-        return queryset.filter(groups__in=as_ids([self.value()])) if self.value() else queryset
+        return queryset.filter(groups__in=as_ids([self.value() or ""])) if self.value() else queryset
 
 
 class UserForm(ModelForm):
