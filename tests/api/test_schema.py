@@ -15,7 +15,8 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from tests.api.conftest import Api
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+# The server closes its connection after each request.
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 EXAMPLES = int(os.environ.get("API_EXAMPLES", "4"))
 
 
