@@ -154,7 +154,16 @@ OPTED_OUT = "SELECT account_id FROM fanout_day WHERE day > %s GROUP BY 1 HAVING 
 
 def two_weeks(today: Mapping[int, date]) -> dict[int, tuple[Result, Result]]:
     """Return this week and the one before of each account, by its own date of today."""
-    rows = execute(WEEKS_OF, {"accounts": list(today), "today": list(today.values())}) if today else []
+    return weeks_in(execute(WEEKS_OF, of_accounts(today)) if today else [], today)
+
+
+def of_accounts(today: Mapping[int, date]) -> Row:
+    """Return the parameters of WEEKS_OF."""
+    return {"accounts": list(today), "today": list(today.values())}
+
+
+def weeks_in(rows: Iterable[Row], today: Mapping[int, date]) -> dict[int, tuple[Result, Result]]:
+    """Return this week and the one before of each account, from the rows of WEEKS_OF."""
     found = {(row["id"], row["recent"]): _result(row) for row in rows}
     return {pk: (found.get((pk, True), Result()), found.get((pk, False), Result())) for pk in today}
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.lanes import reputation
 from fanout.management.base import BadInput
-from fanout.models import Notification, Run
+from fanout.models import KnownChat, Notification, Run
 from fanout.rules import breaker
 from tests.admin.conftest import login
 from tests.commands.calling import data, text
@@ -125,6 +125,14 @@ def test_an_account_shows_replies_and_opt_outs_and_warns_of_their_rise(account, 
     assert (row["opted_out_per_1000"], row["opted_out_per_1000_before"]) == (66.7, 16.7)
     assert row["warning"] == f"{warning}."
     assert "Opt-outs have more than doubled" in text("results", "--reputation")
+
+
+def test_new_chats_are_counted_by_week(account):
+    now = timezone.now()
+    for n, days in enumerate((1, 2, 9, 30)):
+        KnownChat.objects.create(account=account, address=f"+49151{n:08d}", begun_at=now - timedelta(days=days))
+    found = reputation.trend(account, now)
+    assert (found.new_chats, found.new_chats_before, found.week.sent, found.warning) == (2, 1, 0, "")
 
 
 def test_owner_and_team_are_told_once_a_week(account, viewer):
