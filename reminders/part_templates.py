@@ -142,14 +142,14 @@ class Choice:
             return _fate(part, "", "", problem)
         defaults = [message_templates.default_template(account) for account in self.accounts]
         own, text = [template for template in defaults if template], _filled(part.text, person)
-        if part.kind != TEXT or len(own) < len(defaults):
+        if part.kind != TEXT or not own or len(own) < len(defaults):
             return _fate(part, "", "", NO_TEMPLATE.format(where=part.where))
         try:
-            values = [templates.with_text(template, text) for template in own]
+            filled = [templates.with_text(template, text) for template in own]
         except templates.Unfit as reason:
             return _fate(part, "", "", str(reason))
-        found = [sentence for one in zip(own, values) for sentence in templates.problems(*one)]
-        words, problem = templates.preview(own[0], values[0]), " ".join(dict.fromkeys(found))
+        found = [sentence for one in zip(own, filled) for sentence in templates.problems(*one)]
+        words, problem = templates.preview(own[0], filled[0]), " ".join(dict.fromkeys(found))
         arrives = _fate(part, f"by the account's template {own[0]}", words, problem)
         return arrives | {"note": FLATTENED if templates.collapsed(text) != text.strip() else ""}
 

@@ -69,7 +69,7 @@ class TestWebhook(WebhookContract):
         assert event.detail == {"seen_as": "Ana", "jid": PERSON}
 
     @pytest.mark.parametrize("named", [{"remoteJidAlt": PERSON}, {"senderPn": PERSON}, {}])
-    def test_a_hidden_id_is_told_beside_the_number_too(self, named: dict[str, str]) -> None:
+    def test_a_hidden_id_is_told_beside_the_number_too(self, named: dict[str, Any]) -> None:
         assert self.one(upsert(remoteJid="999@lid", **named)).detail["jid"] == "999@lid"
 
     @pytest.mark.parametrize(
