@@ -1,6 +1,6 @@
 """Results over time, from maintained day counters: what was sent and what came back, per day, account and reminder.
 
-The triggers of migration 0042 keep the counters; a day is one of the run's own calendar. Pages, commands and an
+The triggers of migration 0020 keep the counters; a day is one of the run's own calendar. Pages, commands and an
 account's reputation read them here.
 """
 

@@ -127,7 +127,7 @@ SELECT r.id, r.title, ARRAY[{stored}], ARRAY[{real}] FROM fanout_run r
  WHERE r.scheduled_for >= %s AND ({stored}) <> ({real}) ORDER BY r.id
 """
 SENT = "t.status = 'sent' AND"
-#: which targets each number of a day counts; the triggers of migration 0042 count the same
+#: which targets each number of a day counts; the triggers of migration 0020 count the same
 COUNTED_WHERE = {
     "sent": f"{SENT} coalesce(t.settled_at, t.claimed_at) IS NOT NULL",
     "failed": "t.status = 'failed' AND coalesce(t.settled_at, t.claimed_at) IS NOT NULL",

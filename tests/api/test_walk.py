@@ -44,7 +44,7 @@ class Shell:
         assert self.process.stdout is not None
         self.process.stdin.write(f"{block}\necho; echo '=== done'\n")
         self.process.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self.process.stdout:
             if line == "=== done\n":
                 return "".join(lines)
@@ -87,7 +87,7 @@ def test_the_walk(live_server: Any, stage: Stage, tmp_path: Path) -> None:
                 kind="reply",
                 address="+4915112345678",
                 words={"text": "We come"},
-                run_target_id=run.targets.first().pk,
+                run_target_id=run.targets.values_list("pk", flat=True)[0],
                 came_at=timezone.now(),
             )
             said = shell.run(outcome)

@@ -7,8 +7,8 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0030_api_tokens'),
-        ('fanout', '0060_resume_after_limit'),
+        ('accounts', '0008_api_tokens'),
+        ('fanout', '0023_resume_after_limit'),
     ]
 
     operations = [

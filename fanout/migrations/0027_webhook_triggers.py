@@ -98,7 +98,7 @@ def move_personal_webhooks(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fanout", "0032_webhooks_out")]
+    dependencies = [("fanout", "0026_webhooks_out")]
 
     operations = [
         migrations.RunSQL(TRIGGERS, UNDO),

@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("reminders", "0050_segments")]
+    dependencies = [("reminders", "0008_segments")]
 
     operations = [
         migrations.CreateModel(

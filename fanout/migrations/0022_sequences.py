@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fanout", "0043_count_days")]
+    dependencies = [("fanout", "0021_count_days")]
 
     operations = [
         migrations.AddField(

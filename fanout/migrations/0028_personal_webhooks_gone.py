@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fanout', '0033_webhook_triggers'),
+        ('fanout', '0027_webhook_triggers'),
     ]
 
     operations = [

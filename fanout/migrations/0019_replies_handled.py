@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
     # Events come in while the indexes are built.
     atomic = False
 
-    dependencies = [("fanout", "0040_opted_out")]
+    dependencies = [("fanout", "0018_opted_out")]
 
     operations = [
         migrations.RunSQL(

@@ -35,6 +35,6 @@ def count(apps, schema_editor):
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("fanout", "0042_day_results")]
+    dependencies = [("fanout", "0020_day_results")]
 
     operations = [migrations.RunPython(count, migrations.RunPython.noop)]

@@ -9,7 +9,7 @@ UPDATE fanout_run SET resume_after_limit = true
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("fanout", "0050_sequences"),
+        ("fanout", "0022_sequences"),
     ]
 
     operations = [

@@ -8,9 +8,9 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0030_api_tokens'),
+        ('accounts', '0008_api_tokens'),
         ('auth', '0012_alter_user_first_name_max_length'),
-        ('fanout', '0030_kept_answers'),
+        ('fanout', '0024_kept_answers'),
         ('reminders', '0007_opt_out_phrases'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

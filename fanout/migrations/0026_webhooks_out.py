@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('auth', '0012_alter_user_first_name_max_length'),
-        ('fanout', '0031_single_messages'),
+        ('fanout', '0025_single_messages'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

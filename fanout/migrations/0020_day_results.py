@@ -130,6 +130,6 @@ DROP TABLE fanout_dayresult;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fanout", "0041_replies_handled")]
+    dependencies = [("fanout", "0019_replies_handled")]
 
     operations = [migrations.RunSQL(TABLES + TRIGGERS + FOLD + RECOUNT, UNDO)]

@@ -6,7 +6,7 @@ BOTH = "UPDATE reminders_reminder SET resume_after_limit = true WHERE auto_resum
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("reminders", "0051_follow_ups"),
+        ("reminders", "0009_follow_ups"),
     ]
 
     operations = [

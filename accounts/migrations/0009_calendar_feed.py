@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0030_api_tokens"),
+        ("accounts", "0008_api_tokens"),
         ("auth", "0012_alter_user_first_name_max_length"),
     ]
 
