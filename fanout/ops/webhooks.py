@@ -60,7 +60,7 @@ WAITS = (5, 30, 120, 600, 1800, 3600, 7200, 14400)
 KEPT_FOR = timedelta(days=14)
 BATCH = 500
 LOOK_EVERY = 2.0
-LOCK = 0x435257  # "CRW": the advisory lock of the one task that posts
+LOCK = 0x435250  # "CRP": the advisory lock of the one task that posts
 WARNING = "Webhook is failing"
 SWITCHED_OFF = "Webhook switched off"
 

@@ -87,27 +87,27 @@ def test_all_processes_can_be_connected_at_once(settings):
     settings.WEB_THREADS, settings.DRIVER_SLOTS = 10, 2
     assert diagnosis.connections_needed({"main": 1, "drivers": 3}, has_bridge=True) == {
         "web": 17,
-        "main": 8,
+        "main": 9,
         "drivers": 33,
         "up": 1,
         "bridge": 3,
     }
     verdict = diagnosis.connections()
     assert (verdict.state, verdict.hint) == (diagnosis.OK, "")
-    assert verdict.text.startswith("37 of ")
+    assert verdict.text.startswith("38 of ")
     # Machines that are known by their beats; one that is silent does not count.
     for host in ("one", "two"):
         ClusterBeatFactory(cluster="main", host=host)
     ClusterBeatFactory(cluster="drivers", host="two")
     ClusterBeatFactory(cluster="drivers", host="three", beat_at=timezone.now() - timedelta(minutes=5))
-    assert diagnosis.connections().text.startswith("63 of ")
+    assert diagnosis.connections().text.startswith("65 of ")
 
 
 def test_too_few_connections_are_said_with_what_to_do(settings):
     settings.WEB_THREADS = 200
     verdict = diagnosis.connections()
     assert verdict.state == diagnosis.WARNING
-    assert "web 207, main 8, drivers 11, up 1, bridge 0" in verdict.text
+    assert "web 207, main 9, drivers 11, up 1, bridge 0" in verdict.text
     assert "raise max_connections" in verdict.hint
     assert "WEB_THREADS" in verdict.hint
 

@@ -57,11 +57,11 @@ def test_good_books_agree():
 
 def test_wrong_counters_are_counted_again():
     run = RunFactory.create(targets={"pending": 2}, status="paused", pause_reason="operator")
-    broken("UPDATE fanout_run SET pending = 0, sent = 2 WHERE id = %s", run.pk)
+    broken("UPDATE fanout_run SET pending = 1, sent = 1 WHERE id = %s", run.pk)
     assert checks_of() == ["counters"]
     assert "Inconsistencies: 1" in not_done("limits")
     (mended,) = data("limits", "--repair")["repaired"]
-    assert mended["text"] == f"{run.title}: says 2 sent, has 2 pending."
+    assert mended["text"] == f"{run.title}: says 1 pending, 1 sent, has 2 pending."
     run.refresh_from_db()
     assert (run.pending, run.sent) == (2, 0)
 

@@ -328,7 +328,7 @@ def test_a_burst_loses_none_and_is_worked_on(account):
     worker.start()
     read = {"id": "", "kind": "read", "at": time.time(), "message": "sbx-1"}
     statuses = post(path_of(account), *(body_of(read | {"id": f"ev-{n}"}) for n in range(2_000)))
-    until(InboundEvent.objects.filter(attempts__gt=0).exists)
+    until(InboundEvent.objects.filter(detail__looks__gt=0).exists)
     stop.set()
     worker.join()
     assert statuses == [200] * 2_000
