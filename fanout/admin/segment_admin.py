@@ -135,7 +135,7 @@ class SegmentAdmin(OwnedAdmin):
         (
             "Who is in it",
             {
-                "description": "All of these conditions must hold. Whoever is in it when a reminder fires gets it.",
+                "description": "All of these conditions must hold. A reminder goes to everyone who is in it when it fires.",
                 "fields": (
                     "tags",
                     "every_tag",

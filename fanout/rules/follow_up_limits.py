@@ -62,7 +62,7 @@ def refusal(person: Prospect, follow_up: bool, limits: Limits, now: datetime) ->
 
 def not_by_itself(person: Prospect, limits: Limits, now: datetime) -> str:
     """Return why this person gets no automatic follow-up although they may get others: they wrote a short while ago.
-    Asked when the run is made; whoever writes later is taken out of it."""
+    Asked when the run is made; a person who writes later is taken out of it."""
     if person.replied_at is None or now - person.replied_at >= limits.active_chat:
         return ""
     return f"active_chat_{math.ceil((now - person.replied_at) / timedelta(hours=1))}h"
