@@ -135,7 +135,7 @@ class SegmentAdmin(OwnedAdmin):
         (
             "Who is in it",
             {
-                "description": "All of these conditions must hold. A reminder goes to everyone who is in it when it fires.",
+                "description": "All conditions must hold. A reminder goes to those who are in it when it fires.",
                 "fields": (
                     "tags",
                     "every_tag",
