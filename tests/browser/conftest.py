@@ -85,10 +85,20 @@ class Server:
     def wait_until_idle(self) -> None:
         """Wait for requests of tabs that were closed: their queries must not meet the next test's rows."""
         tasks = self.server.server_state.tasks
-        wait_for(lambda: not tasks, lambda: "; ".join(str(frame) for task in list(tasks) for frame in task.get_stack()))
+        wait_for(lambda: not tasks, lambda: "; ".join(" > ".join(awaits(task.get_coro())) for task in list(tasks)))
 
     def url(self, path: str = "/admin/") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
+
+
+def awaits(coroutine: Any) -> Iterator[str]:
+    """Yield where a coroutine waits, from the outermost call to the innermost."""
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
+        scope = frame.f_locals.get("self") if frame is not None else None
+        path = getattr(scope, "scope", {}).get("path", "") if scope is not None else ""
+        yield f"{frame.f_code.co_qualname}:{frame.f_lineno} {path}" if frame is not None else repr(coroutine)
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
 
 
 def wait_for(condition: Callable[[], object], what_is_left: Callable[[], str] = str) -> None:
