@@ -299,8 +299,11 @@ async def events(
         beat_at = time.monotonic() + HEARTBEAT
         while True:
             text = ": still here\n\n"
+            # Not by wait_for: in Python 3.11 an event that comes at the moment of the cancellation swallows it, and the
+            # stream of a closed tab would go on for ever.
             with suppress(TimeoutError):
-                text = await asyncio.wait_for(watcher.queue.get(), beat_at - time.monotonic())
+                async with asyncio.timeout(beat_at - time.monotonic()):
+                    text = await watcher.queue.get()
             if time.monotonic() >= beat_at:
                 allowed = await still_allowed()
                 if allowed is None:

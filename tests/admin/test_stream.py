@@ -173,6 +173,30 @@ def test_a_stream_ends_while_rights_cannot_be_looked_up(monkeypatch):
     assert asyncio.run(story()) == ["retry: 2000\n\n"]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_closed_tab_ends_its_stream_although_an_event_comes_at_that_moment():
+    async def nothing() -> list[Any]:
+        return []
+
+    async def story() -> None:
+        async def read() -> None:
+            async for _ in events(1, [], nothing, nothing):
+                pass
+
+        task = asyncio.create_task(read())
+        await asyncio.sleep(0.05)  # it waits for an event now
+        (watcher,) = hub().watchers
+        watcher.push("event")
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=30)
+        assert task.cancelled()
+        assert not hub().watchers
+        await hub_ended()
+
+    asyncio.run(story())
+
+
 def test_a_slow_tab_is_told_to_fetch_everything_again():
     async def story() -> list[str]:
         watcher = Watcher(1, frozenset())
