@@ -260,7 +260,7 @@ def _may_sign(line: str) -> bool:
 
 def _said_only(text: str) -> str:
     """Return the words of the wish, if every piece of the text is a wish or changes nothing; or of a sentence that
-    leaves no doubt, whatever the others say."""
+    leaves no doubt, even if the others say something else."""
     if len(text.strip()) > LONGEST_MESSAGE:
         return ""
     found = list(_pieces(WRAPPED.sub(" ", text)))

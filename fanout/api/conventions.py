@@ -39,7 +39,7 @@ class FieldProblem(Schema):
 
 
 class ProblemOut(Schema):
-    """What went wrong, in the sentence that the admin shows, and the fields it belongs to."""
+    """A problem in the sentence that the admin shows, with the fields that it belongs to."""
 
     type: str = "about:blank"
     title: str
@@ -152,7 +152,7 @@ Hour = Annotated[int, Field(ge=0, le=24)]
 
 
 class Done(Schema):
-    """What a control did, in a sentence."""
+    """The result of a control, in a sentence."""
 
     text: str
 

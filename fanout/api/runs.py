@@ -182,7 +182,7 @@ class ForecastOut(Schema):
     sentence: str
     starts_at: datetime | None
     ends_at: datetime | None
-    fits: bool = Field(description="Whether it ends before today's window closes")
+    fits: bool = Field(description="True if it ends before today's window closes")
     fits_count: int
     bound_by: str = Field(description="The limit that is decisive")
     days: list[DayOut]

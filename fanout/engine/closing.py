@@ -59,7 +59,7 @@ async def change(ledger: Ledger, run_id: int, steps: Callable[[], Steps[Any]]) -
         await asyncio.sleep(pause)
     if run_id in (await ledger.locked()).runs:
         raise psycopg.errors.LockNotAvailable(f"run {run_id} is locked by another session")
-    # Drivers that share a run lock it for moments, again and again: whoever waits has its turn.
+    # Drivers that share a run lock it for moments, again and again: a session that waits has its turn.
     async with ledger.together() as write:
         await write([(LOCK_RUNS, {"runs": [run_id]})])
         await carry_out_with(write, [steps()])
