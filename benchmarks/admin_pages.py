@@ -32,7 +32,7 @@ FILL = [
       FROM generate_series(1, 200) AS n
     """,
     """
-    INSERT INTO fanout_lanestate (account_id, epoch, holder, poke, batch_sent, slow_factor, sample, probing,
+    INSERT INTO fanout_lanestate (account_id, epoch, holder, wake_count, batch_sent, slow_factor, sample, probing,
         crashes, why)
     SELECT id, 0, '', 0, 0, 1, '', false, 0, '' FROM accounts_account
     """,
@@ -66,7 +66,7 @@ FILL = [
         archived, scheduled_for, created_at, started_at, first_attempt_at, finished_at, waiting_why, parts, timezone,
         window_start_hour, window_end_hour, window_closes_at, auto_resume, total, pending, sending, sent, failed,
         skipped,
-        unconfirmed, seconds_pacing, seconds_provider, seconds_media, seconds_retries, seconds_waiting, slips)
+        unconfirmed, seconds_pacing, seconds_provider, seconds_media, seconds_retries, seconds_waiting, delays)
     SELECT %(owner)s, r.id, r.account_id, ARRAY[r.account_id], r.title, 'message', s.status,
            CASE WHEN s.status = 'paused' THEN 'window_closed' ELSE '' END, '', n %% 10 = 0 AND n > 100,
            now() - n * interval '7 minutes', now(), now() - n * interval '7 minutes', now() - n * interval '7 minutes',

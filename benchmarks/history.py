@@ -108,14 +108,18 @@ def slowest_statements(pending: int) -> dict[str, float]:
     for hours in (closed, {"hours_start": None, "hours_end": None}):
         type(run.account).objects.filter(pk=run.account_id).update(**hours)
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE fanout_lanestate SET poke = poke + 1, due_at = now() WHERE due_at IS NOT NULL")
+            cursor.execute(
+                "UPDATE fanout_lanestate SET wake_count = wake_count + 1, due_at = now() WHERE due_at IS NOT NULL"
+            )
         asyncio.run(drive(slowest))
     controls.pause(run, None, timezone.now())
     controls.resume(run, None, timezone.now())
     asyncio.run(drive(slowest))
     Run.objects.filter(pk=run.pk).update(window_closes_at=timezone.now())
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE fanout_lanestate SET poke = poke + 1, due_at = now() WHERE due_at IS NOT NULL")
+        cursor.execute(
+            "UPDATE fanout_lanestate SET wake_count = wake_count + 1, due_at = now() WHERE due_at IS NOT NULL"
+        )
     asyncio.run(drive(slowest))
     run.refresh_from_db()
     assert run.status == Run.Status.PAUSED, run.status

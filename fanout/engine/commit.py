@@ -587,7 +587,7 @@ UNKNOWN_BREAK = "coalesce(l.probing AND NOT p.probing AND l.next_send_at > p.at,
 # The pace goes out with the claim it was computed for, in the same transaction.
 PACE = f"""
 UPDATE fanout_lanestate l
-   SET tat = p.tat, batch_sent = p.batch_sent,
+   SET theoretical_arrival = p.theoretical_arrival, batch_sent = p.batch_sent,
        slow_factor = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.slow_factor, p.slow_factor) ELSE p.slow_factor END,
        next_send_at = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.next_send_at, p.next_send_at) ELSE p.next_send_at END,
        sample = p.sample, sample_run = p.sample_run, probing = p.probing OR {UNKNOWN_BREAK},
@@ -595,8 +595,8 @@ UPDATE fanout_lanestate l
        crashes = CASE WHEN p.clears_crashes THEN 0 ELSE l.crashes END, timeouts = p.timeouts
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
               %s::text[], %s::bigint[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[], %s::int[])
-    AS p(account_id, epoch, tat, next_send_at, batch_sent, slow_factor, sample, sample_run, probing, claimed_at, at,
-         clears_crashes, timeouts)
+    AS p(account_id, epoch, theoretical_arrival, next_send_at, batch_sent, slow_factor, sample, sample_run, probing,
+         claimed_at, at, clears_crashes, timeouts)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch
 """
 

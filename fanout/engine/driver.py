@@ -336,7 +336,7 @@ class Driver:
                 continue
             if row["epoch"] != lane.account.epoch:
                 lane.stop()
-            elif row["poke"] != lane.account.wake_count:
+            elif row["wake_count"] != lane.account.wake_count:
                 lane.reload_soon()
 
     # --- taking lanes ------------------------------------------------------------------------------------

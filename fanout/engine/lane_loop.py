@@ -443,8 +443,8 @@ def _close_steps(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) ->
 # Targets that a lane left when it stepped aside, once no other lane has anything to send. Account by account: each is
 # one look into the index, however many targets there are.
 LEFT_BEHIND = """
-SELECT a.status, coalesce(r.slips -> a.id::text ->> 'why', '') AS why
-  FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS delayed(id), accounts_account a
+SELECT a.status, coalesce(r.delays -> a.id::text ->> 'why', '') AS why
+  FROM fanout_run r, LATERAL jsonb_object_keys(r.delays) AS delayed(id), accounts_account a
  WHERE r.id = %(run)s AND r.sending = 0 AND a.id = delayed.id::bigint AND NOT a.id = ANY(r.lanes)
    AND EXISTS (SELECT FROM fanout_runtarget t WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending')
    AND NOT EXISTS (SELECT FROM unnest(r.lanes) AS l(id), LATERAL (

@@ -268,7 +268,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         facts={},
         adds_link=settings.UNSUBSCRIBE_FOOTER and channel(row["channel"]).subject,
         epoch=row["epoch"],
-        wake_count=row["poke"],
+        wake_count=row["wake_count"],
         sample=row["sample"],
         sample_run=row["sample_run"],
         outage=row["why"] if row["why"].startswith(OUTAGE) else "",

@@ -101,7 +101,7 @@ def pace_settings(effective: Mapping[str, float]) -> PaceSettings:
 
 
 def pace_state(lane: Row) -> PaceState:
-    return PaceState(lane["tat"], lane["next_send_at"], lane["batch_sent"], lane["slow_factor"])
+    return PaceState(lane["theoretical_arrival"], lane["next_send_at"], lane["batch_sent"], lane["slow_factor"])
 
 
 def account_facts(account: Row) -> AccountFacts:

@@ -20,14 +20,14 @@ from fanout.rules.pace import ELSEWHERE_MOST, SLOW
 # No moment later than this is ever written: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
 
-# `poke` makes a lane that is being driven reload; `due_at` makes a driver take one that is not.
+# `wake_count` makes a lane that is being driven reload; `due_at` makes a driver take one that is not.
 WAKE = """
-INSERT INTO fanout_lanestate (account_id, epoch, holder, due_at, poke, batch_sent, slow_factor, sample, probing,
+INSERT INTO fanout_lanestate (account_id, epoch, holder, due_at, wake_count, batch_sent, slow_factor, sample, probing,
                               crashes, why, progress_at)
 SELECT id, 0, '', due_at, 1, 0, 1.0, '', %(probing)s::boolean, 0, '', %(now)s::timestamptz
   FROM unnest(%(accounts)s::bigint[], %(due)s::timestamptz[]) AS p(id, due_at) ORDER BY id
 ON CONFLICT (account_id) DO UPDATE
-   SET poke = fanout_lanestate.poke + 1, progress_at = excluded.progress_at,
+   SET wake_count = fanout_lanestate.wake_count + 1, progress_at = excluded.progress_at,
        due_at = least(coalesce(fanout_lanestate.due_at, excluded.due_at), excluded.due_at)
 """
 
@@ -97,9 +97,9 @@ def hold_lane(account: int, until: datetime, slow: bool, now: datetime) -> None:
 # A lane that is being driven keeps its pace in memory: it reads the count again. The others have it in their row.
 SPEND_ELSEWHERE = """
 UPDATE fanout_lanestate
-   SET written_elsewhere = written_elsewhere + 1, poke = poke + 1,
-       tat = CASE WHEN holder = '' THEN greatest(tat, least(greatest(tat, %(at)s) + %(interval)s, %(at)s + %(most)s))
-                  ELSE tat END
+   SET written_elsewhere = written_elsewhere + 1, wake_count = wake_count + 1,
+       theoretical_arrival = CASE WHEN holder <> '' THEN theoretical_arrival ELSE greatest(theoretical_arrival,
+           least(greatest(theoretical_arrival, %(at)s) + %(interval)s, %(at)s + %(most)s)) END
  WHERE account_id = %(account)s
 """
 
@@ -110,7 +110,7 @@ def spend_elsewhere(account: int, interval: timedelta, at: datetime) -> None:
 
 
 WAKE_AFTER_CLOCK_CHANGE = """
-UPDATE fanout_lanestate SET poke = poke + 1, due_at = %(now)s, progress_at = %(now)s
+UPDATE fanout_lanestate SET wake_count = wake_count + 1, due_at = %(now)s, progress_at = %(now)s
  WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE due_at > %(now)s AND progress_at > %(latest)s
                        ORDER BY account_id FOR NO KEY UPDATE)
 RETURNING account_id
@@ -172,11 +172,11 @@ RETURNING l.account_id
 LEAVE_LANES = f"""
 WITH p AS MATERIALIZED (
   SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::bool[])
-    AS p(account_id, epoch, poke, due_at, why, failed)
+    AS p(account_id, epoch, wake_count, due_at, why, failed)
 ), free AS MATERIALIZED ({UNLOCKED.replace("%s", "ARRAY(SELECT account_id FROM p)")}), gone AS (
   UPDATE fanout_lanestate l
      SET holder = '', crashes = CASE WHEN p.failed THEN l.crashes + 1 ELSE 0 END,
-         due_at = CASE WHEN l.poke = p.poke THEN p.due_at ELSE l.due_at END, why = p.why
+         due_at = CASE WHEN l.wake_count = p.wake_count THEN p.due_at ELSE l.due_at END, why = p.why
     FROM p JOIN free ON free.account_id = p.account_id
    WHERE l.account_id = p.account_id AND l.epoch = p.epoch
   RETURNING l.account_id, l.crashes
@@ -211,10 +211,10 @@ NOTHING_DUE = "UPDATE fanout_lanestate SET due_at = NULL, crashes = 0 WHERE acco
 
 # Four times a second for all lanes held: returns only those that changed.
 CHANGED_LANES = """
-SELECT l.account_id, l.poke, l.epoch
-  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, poke, epoch)
+SELECT l.account_id, l.wake_count, l.epoch
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, wake_count, epoch)
   JOIN fanout_lanestate l ON l.account_id = mine.account_id
- WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
+ WHERE l.wake_count <> mine.wake_count OR l.epoch <> mine.epoch
 """
 
 
@@ -237,7 +237,7 @@ UPDATE fanout_runtarget SET next_attempt_at = NULL
 END_HOLD = f"""
 UPDATE fanout_lanestate
    SET next_send_at = CASE WHEN batch_sent = 0 AND account_id = ANY(%(in_batches)s) THEN next_send_at END,
-       poke = poke + 1, due_at = %(now)s, progress_at = %(now)s, timeouts = 0
+       wake_count = wake_count + 1, due_at = %(now)s, progress_at = %(now)s, timeouts = 0
  WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s)
                        ORDER BY account_id FOR NO KEY UPDATE) AND {HELD}
 RETURNING account_id

@@ -20,10 +20,12 @@ class LaneState(models.Model):
     # When a driver should take the lane; empty: nothing to do.
     due_at = models.DateTimeField(null=True, blank=True)
     # Raised by every change that the lane must notice: new run, pause, new settings.
-    poke = models.BigIntegerField(default=0)
+    wake_count = models.BigIntegerField(default=0)
 
     # The pace, written with every claim, so that no driver starts with a fresh bucket.
-    tat = models.DateTimeField(null=True, blank=True, help_text="GCRA: theoretical arrival time of the next message.")
+    theoretical_arrival = models.DateTimeField(
+        null=True, blank=True, help_text="GCRA: theoretical arrival time of the next message."
+    )
     next_send_at = models.DateTimeField(null=True, blank=True, help_text="Gap, batch pause or slow-down ends.")
     batch_sent = models.PositiveIntegerField(default=0)
     # Messages that a person wrote with the account's phone, ever: a holder spends the difference from its own pace.

@@ -98,7 +98,7 @@ class Run(Owned):
 
     # Changes of the plan, by account: the plan's first open moment, where that has moved to (null: unknown) and why.
     # Stored with the run, not with its targets: there may be a million of them. See fanout.plans.plan.
-    slips = models.JSONField(default=dict)
+    delays = models.JSONField(default=dict)
 
     # Frozen when the run is made.
     parts = models.JSONField(default=list)

@@ -36,7 +36,7 @@ RUN_COLUMNS = (
     "parts_sent",
     "attempts",
     "planned_for",
-    "slip_reason",
+    "delay_reason",
     "claimed_at",
     "settled_at",
     "received_at",
@@ -68,7 +68,7 @@ def run_rows(run: Run, only_failures: bool = False, chosen: QuerySet[RunTarget] 
             "name": target.recipient.name,
             "account": target.account.label,
             "planned_for": planned_time(target, run),
-            "slip_reason": delay_reason(target, run),
+            "delay_reason": delay_reason(target, run),
             "received_at": target.delivered_at,
         }
         yield [related.get(column, getattr(target, column, None)) for column in RUN_COLUMNS]

@@ -243,7 +243,7 @@ def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> 
 def _wholly_queued(run: Run) -> bool:
     """Return whether all that is left of it stands in the queues of its lanes; not where one of them has stepped
     aside."""
-    aside = {int(pk) for pk in run.slips} - {*run.lanes}
+    aside = {int(pk) for pk in run.delays} - {*run.lanes}
     going = (*Run.LIVE, Run.Status.PREPARING)
     return not aside and (run.status in going or (run.status == Run.Status.PAUSED and run.resume_at is not None))
 

@@ -94,7 +94,7 @@ def accounts_for(runs: Sequence[Run], user: Any) -> list[Account]:
 def _senders(runs: Sequence[Run]) -> set[tuple[int, str]]:
     """Return the accounts that still have something to send for the runs, each with its channel."""
     # A lane that has stepped aside is no longer one of the run's, but has left a slip.
-    if all({*run.lanes, *map(int, run.slips)} == {run.account_id} for run in runs):
+    if all({*run.lanes, *map(int, run.delays)} == {run.account_id} for run in runs):
         return {(run.account_id, run.account.channel) for run in runs}
     pending = RunTarget.objects.filter(run__in=runs, status=RunTarget.Status.PENDING).order_by()
     return set(pending.values_list("account", "account__channel").distinct())

@@ -1,7 +1,7 @@
 """Plan a run: which account sends to each target, and when; and read the plan back after it has moved.
 
 A plan grants nothing: the gates decide again when the target is sent. It is stored with the targets once, when the run
-is made. What moves it later is stored with the run, one entry per account (`Run.slips`): writing it to every target of
+is made. What moves it later is stored with the run, one entry per account (`Run.delays`): writing it to every target of
 a large run would stop the lanes for that long.
 """
 
@@ -102,15 +102,15 @@ def _after(copied: Copied, others: Moments, new: Moments) -> tuple[Moments, Mome
 
 #: the same as `planned_time` for SQL that joins fanout_runtarget t and fanout_run r
 PLANNED_AT = """
-CASE WHEN r.slips -> t.account_id::text IS NULL THEN t.planned_at
-     ELSE t.planned_at + ((r.slips -> t.account_id::text ->> 'to')::timestamptz
-                          - coalesce((r.slips -> t.account_id::text ->> 'from')::timestamptz, t.planned_at)) END
+CASE WHEN r.delays -> t.account_id::text IS NULL THEN t.planned_at
+     ELSE t.planned_at + ((r.delays -> t.account_id::text ->> 'to')::timestamptz
+                          - coalesce((r.delays -> t.account_id::text ->> 'from')::timestamptz, t.planned_at)) END
 """
 
 
 def planned_time(target: RunTarget, run: Run) -> datetime | None:
     """Return when the target is planned; None: unknown, because the run waits for something without a known end."""
-    moved = run.slips.get(str(target.account_id))
+    moved = run.delays.get(str(target.account_id))
     if moved is None or target.planned_at is None or target.status != RunTarget.Status.PENDING:
         return target.planned_at
     if moved["to"] is None:
@@ -121,5 +121,5 @@ def planned_time(target: RunTarget, run: Run) -> datetime | None:
 
 def delay_reason(target: RunTarget, run: Run) -> str:
     """Return why the plan moved; empty while it holds."""
-    moved = run.slips.get(str(target.account_id))
+    moved = run.delays.get(str(target.account_id))
     return str(moved["why"]) if moved and target.status == RunTarget.Status.PENDING else ""

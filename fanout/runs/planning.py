@@ -36,8 +36,8 @@ UPDATE fanout_runtarget t SET planned_at = p.at
 
 # Delays of the old plan say nothing about the new one.
 FORGET_DELAYS = f"""
-UPDATE fanout_run SET slips = slips - %s::text
- WHERE status IN {UNFINISHED} AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
+UPDATE fanout_run SET delays = delays - %s::text
+ WHERE status IN {UNFINISHED} AND delays ? %s::text AND (%s::bigint IS NULL OR id = %s)
 """
 
 

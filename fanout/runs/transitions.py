@@ -58,7 +58,7 @@ SELECT s.id FROM fanout_run r CROSS JOIN LATERAL (
 FORGOTTEN_LANES = f"""
 SELECT r.id AS run, lane.id AS account FROM fanout_run r CROSS JOIN LATERAL ({PENDING_ACCOUNTS}) AS lane
  WHERE r.id = ANY(%(runs)s) AND r.status IN {UNFINISHED} AND r.pending > 0 AND NOT lane.id = ANY(r.lanes)
-   AND NOT coalesce(r.slips -> lane.id::text -> 'to' = 'null', false)
+   AND NOT coalesce(r.delays -> lane.id::text -> 'to' = 'null', false)
  ORDER BY 1, 2
 """
 
@@ -126,7 +126,7 @@ RETURNING id
 # A delayed plan: what is pending keeps its spacing and starts when the wait is over, or has no time while that is
 # unknown. Noted with the run, one entry per account: see `fanout.plans.plan`.
 DELAY = """
-UPDATE fanout_run r SET slips = r.slips || coalesce((
+UPDATE fanout_run r SET delays = r.delays || coalesce((
     SELECT jsonb_object_agg(a.id::text, jsonb_build_object(
              'from', (SELECT t.planned_at FROM fanout_runtarget t
                        WHERE t.run_id = %(run)s AND t.account_id = a.id AND t.status = 'pending'
@@ -229,7 +229,7 @@ def describe_again(run: int, now: datetime) -> Steps[None]:
 
 RESUME = """
 UPDATE fanout_run SET status = 'queued', lanes = %(lanes)s::bigint[], window_closes_at = %(closes_at)s,
-       pause_reason = '', error_summary = '', finished_at = NULL, resume_at = NULL, slips = '{}'
+       pause_reason = '', error_summary = '', finished_at = NULL, resume_at = NULL, delays = '{}'
  WHERE id = %(run)s AND status = 'paused'
 RETURNING id
 """
@@ -253,7 +253,7 @@ UPDATE fanout_run r
    SET status = CASE WHEN %(paused)s THEN 'paused' ELSE 'queued' END,
        pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
        finished_at = CASE WHEN %(paused)s THEN %(now)s::timestamptz END,
-       window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', slips = '{{}}',
+       window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', delays = '{{}}',
        lanes = ARRAY(({PENDING_ACCOUNTS}) UNION SELECT %(account)s::bigint ORDER BY 1)
  WHERE r.id = %(run)s AND (r.status IN {JUDGED} OR (r.status = 'paused' AND r.pause_reason = 'window_closed'))
 RETURNING lanes

@@ -342,7 +342,7 @@ def test_a_change_leaves_the_same_lines_as_the_shell_does(operator):
         ("changed", "timezone, key", operator.pk),
         ("tuned", "max_send_per_minute: 40 → 30, daily_limit_message: none → 500", operator.pk),
     }
-    assert LaneState.objects.get(account=account).poke == 1
+    assert LaneState.objects.get(account=account).wake_count == 1
 
 
 def test_a_save_keeps_what_the_engine_wrote_meanwhile(operator, monkeypatch):

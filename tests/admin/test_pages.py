@@ -310,7 +310,7 @@ def test_targets_show_their_planned_time_and_why_it_slipped(operator):
     run = RunFactory.create(reminder__owner=operator, status="waiting")
     RunTargetFactory(run=run, planned_at=datetime(2026, 1, 6, 8, 45, tzinfo=UTC))
     delay = {"from": "2026-01-06T08:45:00+00:00", "to": "2026-01-06T09:45:00+00:00", "why": "Daily cap reached (20/20)"}
-    Run.objects.update(slips={str(run.account_id): delay})
+    Run.objects.update(delays={str(run.account_id): delay})
     url = f"{reverse('admin:fanout_runtarget_changelist')}?run__id__exact={run.pk}"
     page = login(operator).get(url).content.decode()
     assert "09:45" in page

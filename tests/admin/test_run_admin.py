@@ -41,7 +41,7 @@ def test_a_run_is_downloaded(operator, run, query, statuses):
     answer = login(operator).get(reverse("admin:fanout_run_export", args=[run.pk]) + query)
     rows = table(answer)
     assert sorted(row["status"] for row in rows) == sorted(statuses)
-    assert {"planned_for", "slip_reason"} <= set(rows[0])
+    assert {"planned_for", "delay_reason"} <= set(rows[0])
     assert [row["error"] for row in rows if row["status"] == "failed"] == ["'=HYPERLINK(1)"]
     assert "attachment" in answer["Content-Disposition"]
     assert TrailEntry.objects.get(verb="exported").subject == f"run {run.pk}"

@@ -41,7 +41,7 @@ def test_set_changes_and_tells_the_lane():
     account.refresh_from_db()
     assert (account.config, account.hours_start, account.hours_end) == ({"url": "http://127.0.0.1:8765"}, 9, 17)
     assert Event.objects.get().detail == "timeout, hours_start, hours_end"
-    assert LaneState.objects.get().poke == 1
+    assert LaneState.objects.get().wake_count == 1
 
 
 def test_a_changed_secret_is_noted_by_its_name_only():

@@ -107,12 +107,12 @@ def test_a_report_has_the_planned_time_and_the_slip():
     run = RunFactory.create(status="queued")
     RunTargetFactory(run=run, planned_at=run.scheduled_for - timedelta(hours=1))
     delay = {"from": (run.scheduled_for - timedelta(hours=1)).isoformat(), "to": run.scheduled_for.isoformat()}
-    Run.objects.update(slips={str(run.account_id): delay | {"why": "outside the account's business hours"}})
+    Run.objects.update(delays={str(run.account_id): delay | {"why": "outside the account's business hours"}})
     (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
     assert row["planned_for"] == run.scheduled_for.isoformat(timespec="milliseconds")
-    assert row["slip_reason"] == "outside the account's business hours"
+    assert row["delay_reason"] == "outside the account's business hours"
     (line,) = data("why", "--run", str(run.pk))["why"]
-    assert (line["planned_for"], line["slip_reason"]) == (
+    assert (line["planned_for"], line["delay_reason"]) == (
         run.scheduled_for.isoformat(),
         "outside the account's business hours",
     )

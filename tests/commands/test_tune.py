@@ -47,7 +47,7 @@ def test_set_is_stored_logged_and_heard_by_the_lane():
     assert account.max_send_per_minute == 30
     assert account.daily_limits.get().limit == 500
     assert Event.objects.get().detail == "max_send_per_minute: 40 → 30, daily_limit_message: none → 500"
-    assert LaneState.objects.get(account=account).poke == 1
+    assert LaneState.objects.get(account=account).wake_count == 1
 
 
 @pytest.mark.django_db

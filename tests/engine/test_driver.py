@@ -808,10 +808,10 @@ def test_lanes_are_told_what_changed() -> None:
         same, woken, taken = lane(1), lane(2), lane(3)
         held_by(stage.driver, same, woken, taken, tasks=False)
         stage.books.answers[lane_rows.CHANGED_LANES] = [
-            {"account_id": 1, "epoch": 1, "poke": 1},
-            {"account_id": 2, "epoch": 1, "poke": 2},
-            {"account_id": 3, "epoch": 2, "poke": 2},
-            {"account_id": 9, "epoch": 2, "poke": 2},  # left meanwhile
+            {"account_id": 1, "epoch": 1, "wake_count": 1},
+            {"account_id": 2, "epoch": 1, "wake_count": 2},
+            {"account_id": 3, "epoch": 2, "wake_count": 2},
+            {"account_id": 9, "epoch": 2, "wake_count": 2},  # left meanwhile
         ]
         await stage.driver._notice()
         told = [(one.stopping, cast("Any", one).reloads) for one in (same, woken, taken)]

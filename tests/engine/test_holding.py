@@ -136,18 +136,18 @@ def test_a_session_of_another_database_is_no_live_driver() -> None:
 
 
 @pytest.mark.parametrize(
-    ("poke", "epoch", "news", "mine"),
+    ("wake_count", "epoch", "news", "mine"),
     [
         case(5, EPOCH, False, True, id="as-it-was"),
         case(6, EPOCH, True, True, id="woken"),
         case(5, EPOCH + 1, True, False, id="taken"),
     ],
 )
-def test_only_lanes_that_changed_come_back(poke: int, epoch: int, news: bool, mine: bool) -> None:
-    account = LaneStateFactory.create(poke=poke, epoch=epoch).account_id
-    LaneStateFactory.create(poke=9, epoch=9)  # another account's
+def test_only_lanes_that_changed_come_back(wake_count: int, epoch: int, news: bool, mine: bool) -> None:
+    account = LaneStateFactory.create(wake_count=wake_count, epoch=epoch).account_id
+    LaneStateFactory.create(wake_count=9, epoch=9)  # another account's
     changed = read(lane_rows.CHANGED_LANES, ([account], [5], [EPOCH]))
-    assert changed == [{"account_id": account, "poke": poke, "epoch": epoch}] * news
+    assert changed == [{"account_id": account, "wake_count": wake_count, "epoch": epoch}] * news
     assert read(ledger.STILL_MINE, ([account], [EPOCH])) == [{"account_id": account, "epoch": EPOCH}] * mine
 
 

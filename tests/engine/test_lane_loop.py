@@ -527,6 +527,6 @@ def test_a_clock_set_back_does_not_stop_the_lane(stage: Stage) -> None:
     account = stage.account()
     run = stage.fire(stage.reminder(account, groups=10))
     stage.play(4)
-    LaneState.objects.filter(account=account).update(tat=stage.now + timedelta(days=1))
+    LaneState.objects.filter(account=account).update(theoretical_arrival=stage.now + timedelta(days=1))
     stage.play(60)
     assert fresh(run).status == Run.Status.SUCCESS

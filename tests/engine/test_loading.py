@@ -356,8 +356,8 @@ def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left:
     aside, other, third = (AccountFactory.create() for _ in range(3))
     change(aside, status="suspended")
     lanes = [other.pk, *([aside.pk] if fields.get("in_lanes") else [])]
-    slips = {str(aside.pk): {"why": "banned"}} if fields.get("delayed", True) else {}
-    run = make_run(reminder__account=other, lanes=lanes, slips=slips)
+    delays = {str(aside.pk): {"why": "banned"}} if fields.get("delayed", True) else {}
+    run = make_run(reminder__account=other, lanes=lanes, delays=delays)
     target(run, account=aside, status=fields.get("pending", "pending"))
     if fields.get("in_flight"):
         target(run, account=other, status="sending")
@@ -365,7 +365,7 @@ def test_targets_left_by_a_lane_that_stepped_aside(fields: dict[str, Any], left:
         target(run, account=other, status=fields["others"])
     if fields.get("others_aside"):
         target(run, account=third)
-    beside = make_run(slips=slips, lanes=[third.pk])  # another run that was left alike
+    beside = make_run(delays=delays, lanes=[third.pk])  # another run that was left alike
     target(beside, account=aside)
     assert read(lane_loop.LEFT_BEHIND, {"run": run.pk}) == [{"status": "suspended", "why": "banned"}] * left
 

@@ -255,7 +255,7 @@ def two_lanes(stage: Stage) -> tuple[int, int]:
 def test_a_driver_waits_for_no_lane(stage: Stage, statement: str) -> None:
     """So it can be part of no circle, and a client that stands still does not stop it."""
     one, two = two_lanes(stage)
-    LaneState.objects.update(holder="dead", epoch=1, poke=1)
+    LaneState.objects.update(holder="dead", epoch=1, wake_count=1)
     both = [one, two]
     leaving = [both, [1, 1], [1, 1], [NOW, NOW], ["", ""], [False, False]]
     parameters: dict[str, Any] = {

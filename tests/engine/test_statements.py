@@ -494,8 +494,8 @@ def test_the_pace_is_written_by_the_lanes_holder(epoch: int, delivered: bool, wr
     with_ledger(leave)
     lane.refresh_from_db()
     beside.refresh_from_db()
-    assert (lane.tat, lane.batch_sent) == ((LATER, 4) if written else (None, 0))
-    assert (lane.crashes, lane.last_claim_at, beside.tat) == (crashes, EARLIER, None)
+    assert (lane.theoretical_arrival, lane.batch_sent) == ((LATER, 4) if written else (None, 0))
+    assert (lane.crashes, lane.last_claim_at, beside.theoretical_arrival) == (crashes, EARLIER, None)
 
 
 def test_seconds_are_added_to_the_run_they_belong_to() -> None:
@@ -541,9 +541,9 @@ def test_taking_a_lane_fences_all_earlier_holders() -> None:
 
 
 def leave(
-    lane: LaneState, epoch: int = EPOCH, poke: int = 0, due_at: datetime | None = LATER, failed: bool = False
+    lane: LaneState, epoch: int = EPOCH, wake_count: int = 0, due_at: datetime | None = LATER, failed: bool = False
 ) -> None:
-    row = (lane.account_id, epoch, poke, due_at, "why", failed)
+    row = (lane.account_id, epoch, wake_count, due_at, "why", failed)
     with_ledger(lambda ledger: ledger.write(lane_rows.LEAVE_LANES, [[value] for value in row]))
     lane.refresh_from_db()
 
@@ -559,8 +559,8 @@ def test_a_lane_is_parked_with_its_wake_up_time(failed: bool, crashes: int) -> N
 
 
 def test_a_lane_that_was_woken_meanwhile_stays_due() -> None:
-    lane = LaneStateFactory.create(epoch=EPOCH, holder="me", due_at=NOW, poke=8)
-    leave(lane, poke=7)
+    lane = LaneStateFactory.create(epoch=EPOCH, holder="me", due_at=NOW, wake_count=8)
+    leave(lane, wake_count=7)
     assert (lane.holder, lane.due_at) == ("", NOW)
 
 

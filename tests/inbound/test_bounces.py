@@ -396,7 +396,7 @@ def test_a_new_chat_that_is_refused_late_has_not_begun_and_holds_the_others(targ
     lane = LaneState.objects.get(account=account)
     assert (lane.new_chats_after, lane.new_chat_refusals) == (NOW + timedelta(hours=1), 1)
     assert "131049" in lane.new_chats_why
-    assert lane.poke > 0
+    assert lane.wake_count > 0
     assert not KnownChat.objects.exists()
 
 
@@ -405,7 +405,7 @@ def test_of_refusals_that_come_late_together_the_first_is_noted(target: RunTarge
     for _ in range(3):
         chats.refused_late(target, timedelta(hours=1), "131049", NOW)
     lane = LaneState.objects.get(account=target.account_id)
-    assert (lane.new_chat_refusals, lane.poke) == (1, 1)
+    assert (lane.new_chat_refusals, lane.wake_count) == (1, 1)
     assert Event.objects.filter(verb="new chats held").count() == 1
 
 

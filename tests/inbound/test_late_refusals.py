@@ -88,7 +88,7 @@ def test_a_ban_that_is_reported_late_stops_the_account(target: RunTarget, kind: 
     account = Account.objects.get(pk=target.account_id)
     assert (account.status, account.status_reason) == ("suspended", "Meta's words")
     assert Notification.objects.filter(title="Account suspended").exists()
-    assert LaneState.objects.get(account=account).poke > 0
+    assert LaneState.objects.get(account=account).wake_count > 0
 
 
 def test_a_temporary_ban_ends(target: RunTarget) -> None:
@@ -120,7 +120,7 @@ def test_a_limit_that_is_reported_late_holds_and_slows_the_lane(
 
     lane = LaneState.objects.get(account=target.account_id)
     assert (lane.next_send_at, lane.probing) == (NOW + timedelta(seconds=seconds), True)
-    assert lane.poke > 0
+    assert lane.wake_count > 0
     assert lane.slow_factor == (SLOW if kind == "rate_limited" else 1.0)
     assert Account.objects.get(pk=target.account_id).status == "active"
 

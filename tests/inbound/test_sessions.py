@@ -47,7 +47,7 @@ def test_a_logged_out_account_stops_and_its_targets_stay():
     assert run.pending == 3
     assert Event.objects.filter(account=run.account, verb="unpaired").exists()
     assert Notification.objects.filter(user=run.account.owner, title="Account unpaired").exists()
-    assert LaneState.objects.get(account=run.account).poke == 1
+    assert LaneState.objects.get(account=run.account).wake_count == 1
 
 
 def test_it_comes_back_with_a_probe():
@@ -170,21 +170,27 @@ def write_on_phone(account: Account, at: datetime = NOW, address: str = "") -> N
 
 
 @pytest.mark.parametrize(
-    ("holder", "at", "tat", "poke"),
+    ("holder", "at", "theoretical_arrival", "wake_count"),
     [
         pytest.param("", NOW - SECOND, NOW + 3 * SECOND, 1, id="free"),
         pytest.param("driver", NOW - SECOND, NOW + 2 * SECOND, 1, id="its driver spends it"),
         pytest.param("", NOW - timedelta(hours=1), NOW + 2 * SECOND, 0, id="long ago"),
     ],
 )
-def test_what_is_written_on_the_phone_counts(holder: str, at: datetime, tat: datetime, poke: int) -> None:
+def test_what_is_written_on_the_phone_counts(
+    holder: str, at: datetime, theoretical_arrival: datetime, wake_count: int
+) -> None:
     account = AccountFactory.create(channel="whatsapp", config={}, max_send_per_minute=60)
-    LaneStateFactory.create(account=account, holder=holder, tat=NOW + 2 * SECOND)
+    LaneStateFactory.create(account=account, holder=holder, theoretical_arrival=NOW + 2 * SECOND)
     write_on_phone(account, at)
 
     assert used_today(account, "message", NOW) == 1
     lane = LaneState.objects.get(account=account)
-    assert (lane.tat, lane.poke, lane.written_elsewhere) == (tat, poke, poke)
+    assert (lane.theoretical_arrival, lane.wake_count, lane.written_elsewhere) == (
+        theoretical_arrival,
+        wake_count,
+        wake_count,
+    )
 
 
 def test_many_written_on_the_phone_hold_a_slow_number_for_a_minute_in_total() -> None:
@@ -193,8 +199,8 @@ def test_many_written_on_the_phone_hold_a_slow_number_for_a_minute_in_total() ->
     for n in range(20):
         write_on_phone(account, NOW - timedelta(seconds=20 - n))
     lane = LaneState.objects.get(account=account)
-    assert lane.tat is not None
-    assert NOW < lane.tat <= NOW + timedelta(seconds=60)
+    assert lane.theoretical_arrival is not None
+    assert NOW < lane.theoretical_arrival <= NOW + timedelta(seconds=60)
 
 
 def test_it_begins_a_chat_like_ours() -> None:

@@ -36,7 +36,7 @@ def test_engine_forecast_and_why_read_the_same_account(driven_before: bool) -> N
     )
     lane = LaneState.objects.create(account=made)
     if driven_before:
-        lane.tat, lane.next_send_at = NOW + timedelta(seconds=3), NOW + timedelta(seconds=4)
+        lane.theoretical_arrival, lane.next_send_at = NOW + timedelta(seconds=3), NOW + timedelta(seconds=4)
         lane.batch_sent, lane.slow_factor, lane.probing = 2, 1.5, True
         lane.new_chats_after, lane.new_chats_why, lane.new_chat_refusals = NOW + timedelta(hours=1), "blocked", 2
         lane.save()

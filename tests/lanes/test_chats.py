@@ -285,7 +285,7 @@ def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool
         KnownChat.objects.create(account=account, address=address)
     chats.note_message_from(account.pk, address, NOW, NOW)
     assert KnownChat.objects.filter(account=account, address=address).exists() is (news or already)
-    assert LaneState.objects.filter(account=account, poke=1, due_at=NOW).exists() is news
+    assert LaneState.objects.filter(account=account, wake_count=1, due_at=NOW).exists() is news
 
 
 # --- holds ------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_a_person_who_writes_is_no_new_chat_any_more(address: str, already: bool
 
 def held(lane: LaneState) -> tuple[datetime | None, str, int, int]:
     lane.refresh_from_db()
-    return lane.new_chats_after, lane.new_chats_why, lane.new_chat_refusals, lane.poke
+    return lane.new_chats_after, lane.new_chats_why, lane.new_chat_refusals, lane.wake_count
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_the_first_waking_makes_the_lane() -> None:
     account = AccountFactory.create()
     wake_lanes([account.pk], NOW)
     lane = LaneState.objects.get()
-    assert (lane.account_id, lane.epoch, lane.holder, lane.poke, lane.due_at) == (account.pk, 0, "", 1, NOW)
+    assert (lane.account_id, lane.epoch, lane.holder, lane.wake_count, lane.due_at) == (account.pk, 0, "", 1, NOW)
     assert (lane.batch_sent, lane.slow_factor, lane.sample, lane.probing, lane.crashes) == (0, 1.0, "", False, 0)
     assert (lane.why, lane.progress_at) == ("", NOW)
 
@@ -44,14 +44,14 @@ def test_the_first_waking_makes_the_lane() -> None:
     ],
 )
 def test_a_lane_is_due_at_the_earlier_moment(stored: datetime | None, due: datetime) -> None:
-    lane = LaneStateFactory.create(due_at=stored, poke=4, crashes=2, sample="ee")
+    lane = LaneStateFactory.create(due_at=stored, wake_count=4, crashes=2, sample="ee")
     beside = LaneStateFactory.create()
     wake_lanes([lane.account_id], NOW)
     lane.refresh_from_db()
-    assert (lane.poke, lane.due_at, lane.progress_at) == (5, due, NOW)
+    assert (lane.wake_count, lane.due_at, lane.progress_at) == (5, due, NOW)
     assert (lane.probing, lane.crashes, lane.sample) == (False, 2, "ee"), "waking forgets nothing"
     beside.refresh_from_db()
-    assert (beside.poke, beside.due_at) == (0, None)
+    assert (beside.wake_count, beside.due_at) == (0, None)
 
 
 def test_each_account_for_its_own_moment(django_assert_num_queries: Any) -> None:
@@ -64,18 +64,18 @@ def test_each_account_for_its_own_moment(django_assert_num_queries: Any) -> None
 
 
 def test_a_probe_is_a_waking_that_forgets() -> None:
-    lane = LaneStateFactory.create(poke=4, crashes=2, sample="ee", sample_run=7)
+    lane = LaneStateFactory.create(wake_count=4, crashes=2, sample="ee", sample_run=7)
     execute(*probe_statement([lane.account_id], NOW))
     lane.refresh_from_db()
     assert (lane.probing, lane.crashes, lane.sample, lane.sample_run) == (True, 0, "", None)
-    assert (lane.poke, lane.due_at) == (5, NOW)
+    assert (lane.wake_count, lane.due_at) == (5, NOW)
 
 
 def test_lanes_are_locked_and_not_changed() -> None:
-    lane = LaneStateFactory.create(poke=4)
+    lane = LaneStateFactory.create(wake_count=4)
     lock_lanes([lane.account_id])
     lane.refresh_from_db()
-    assert (lane.poke, lane.due_at) == (4, None)
+    assert (lane.wake_count, lane.due_at) == (4, None)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_which_lanes_look_again_after_a_clock_was_set_back(
     beside = LaneStateFactory.create(due_at=NOW + HOUR, progress_at=NOW)
     assert wake_after_clock_change(NOW) == woken
     lane.refresh_from_db()
-    assert (lane.poke, lane.due_at, lane.progress_at) == ((1, NOW, NOW) if woken else (0, due_at, progress_at))
+    assert (lane.wake_count, lane.due_at, lane.progress_at) == ((1, NOW, NOW) if woken else (0, due_at, progress_at))
     beside.refresh_from_db()
-    assert (beside.poke, beside.due_at) == (0, NOW + HOUR)
+    assert (beside.wake_count, beside.due_at) == (0, NOW + HOUR)
 
 
 def test_the_clocks_of_machines_differ_by_a_minute_at_most() -> None:
@@ -124,7 +124,9 @@ OFFLINE = {"why": "unavailable: no bridge", "probing": True, "next_send_at": NOW
     ],
 )
 def test_a_lane_goes_on_when_its_provider_is_back(facts: dict[str, Any], woken: bool, next_send_at: Any) -> None:
-    lane = LaneStateFactory.create(**OFFLINE | {"due_at": NOW + 20 * SECOND, "tat": NOW + SECOND} | facts)
+    lane = LaneStateFactory.create(
+        **OFFLINE | {"due_at": NOW + 20 * SECOND, "theoretical_arrival": NOW + SECOND} | facts
+    )
     beside = LaneStateFactory.create(**OFFLINE)
     run = RunFactory.create(account=lane.account, owner=lane.account.owner, status="waiting", lanes=[lane.account_id])
     tried, limited = (
@@ -135,11 +137,15 @@ def test_a_lane_goes_on_when_its_provider_is_back(facts: dict[str, Any], woken: 
     assert wake_after_outage([lane.account_id], NOW) == ([lane.account_id] if woken else [])
 
     lane.refresh_from_db()
-    assert (lane.next_send_at, lane.tat, lane.probing) == (next_send_at, NOW + SECOND, facts.get("probing", True))
-    assert (lane.due_at == NOW, lane.poke, lane.timeouts) == ((True, 1, 0) if woken else (False, 0, 0))
+    assert (lane.next_send_at, lane.theoretical_arrival, lane.probing) == (
+        next_send_at,
+        NOW + SECOND,
+        facts.get("probing", True),
+    )
+    assert (lane.due_at == NOW, lane.wake_count, lane.timeouts) == ((True, 1, 0) if woken else (False, 0, 0))
     tried.refresh_from_db()
     limited.refresh_from_db()
     assert tried.next_attempt_at == (None if woken else NOW + 20 * SECOND)
     assert limited.next_attempt_at == NOW + 20 * SECOND
     beside.refresh_from_db()
-    assert beside.poke == 0
+    assert beside.wake_count == 0

@@ -37,7 +37,7 @@ def banned(db: None) -> Account:
     account: Account = AccountFactory.create(
         status="suspended", status_reason="banned", status_until=NOW - timedelta(seconds=1)
     )
-    LaneState.objects.create(account=account, crashes=4, sample="eee", poke=7)
+    LaneState.objects.create(account=account, crashes=4, sample="eee", wake_count=7)
     return account
 
 
@@ -56,7 +56,7 @@ def test_reactivation_starts_with_a_probe_and_forgets_crashes(
     banned.refresh_from_db()
     assert (banned.status, banned.status_reason, banned.status_until) == ("active", "", None)
     lane = LaneState.objects.get(account=banned)
-    assert (lane.probing, lane.crashes, lane.sample, lane.poke, lane.due_at) == (True, 0, "", 8, NOW)
+    assert (lane.probing, lane.crashes, lane.sample, lane.wake_count, lane.due_at) == (True, 0, "", 8, NOW)
     assert Event.objects.filter(account=banned, verb="reactivated").count() == 1
     assert not again(banned)
 

@@ -309,7 +309,7 @@ class Drip(World):
                 "UPDATE fanout_run SET status = 'queued', pause_reason = '', finished_at = NULL, window_closes_at = %s",
                 (window.closes_on(opens),),
             )
-            await self.link.query("UPDATE fanout_lanestate SET due_at = %s, poke = poke + 1", (opens,))
+            await self.link.query("UPDATE fanout_lanestate SET due_at = %s, wake_count = wake_count + 1", (opens,))
 
 
 @pytest.mark.slow

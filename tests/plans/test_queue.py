@@ -151,13 +151,13 @@ def test_when_what_is_owed_may_go(status: str, resume_at: datetime | None, start
         case("paused", {}, False, id="paused"),
         case("success", {"resume_at": NOW}, False, id="success"),
         case("canceled", {}, False, id="canceled"),
-        case("running", {"slips": {"0": {}}}, False, id="one-has-stepped-aside"),
+        case("running", {"delays": {"0": {}}}, False, id="one-has-stepped-aside"),
     ],
 )
 def test_what_stands_wholly_in_the_queues(status: str, fields: dict[str, Any], wholly: bool) -> None:
     run = make(status, **fields)
     assert _wholly_queued(run) is wholly
-    run.slips = {**run.slips, str(run.account_id): {}}
+    run.delays = {**run.delays, str(run.account_id): {}}
     assert _wholly_queued(run) is wholly, "a delay of a lane that sends is no step aside"
 
 
@@ -282,9 +282,9 @@ def test_only_what_is_pending_gets_a_new_time() -> None:
     account = AccountFactory.create(max_send_per_minute=60, send_burst=1)
     LaneStateFactory.create(account=account)
     run = make(account=account, targets={"sending": 1, "pending": 2, "sent": 1})
-    slips = {str(account.pk): {"from": None}, "0": {"from": None}}
-    Run.objects.filter(pk=run.pk).update(slips=slips)
-    done = make("success", account=account, slips=slips)
+    delays = {str(account.pk): {"from": None}, "0": {"from": None}}
+    Run.objects.filter(pk=run.pk).update(delays=delays)
+    done = make("success", account=account, delays=delays)
     plan_anew(account, NOW)
     assert planned(run) == [
         ("sending", None),
@@ -294,19 +294,19 @@ def test_only_what_is_pending_gets_a_new_time() -> None:
     ]
     run.refresh_from_db()
     done.refresh_from_db()
-    assert (run.slips, done.slips) == ({"0": {"from": None}}, slips), "what moved the old plan says nothing now"
+    assert (run.delays, done.delays) == ({"0": {"from": None}}, delays), "what moved the old plan says nothing now"
 
 
 def test_one_run_is_planned_anew_behind_the_others() -> None:
     account = AccountFactory.create(max_send_per_minute=60, send_burst=1)
-    slips = {str(account.pk): {"from": None}}
-    first, second = (make(account=account, targets={"pending": 2}, slips=slips) for _ in range(2))
+    delays = {str(account.pk): {"from": None}}
+    first, second = (make(account=account, targets={"pending": 2}, delays=delays) for _ in range(2))
     plan_anew(account, NOW, second)
     assert [at for _, at in planned(first)] == [None, None]
     assert [at for _, at in planned(second)] == [NOW + 2 * SECOND, NOW + 3 * SECOND]
     first.refresh_from_db()
     second.refresh_from_db()
-    assert (first.slips, second.slips) == (slips, {})
+    assert (first.delays, second.delays) == (delays, {})
 
 
 def test_targets_that_have_had_a_part_are_planned_first() -> None:
@@ -357,9 +357,9 @@ def test_both_accounts_look_again_when_a_running_run_is_moved():
     run = RunFactory.create(status="running", targets={"pending": 2})
     other = AccountFactory.create()
     for account in (run.account, other, AccountFactory.create()):
-        LaneStateFactory.create(account=account, due_at=None, poke=3)
+        LaneStateFactory.create(account=account, due_at=None, wake_count=3)
     assert corrections.offload(run, other, None, NOW).ok
-    looked = dict(LaneState.objects.filter(due_at=NOW, poke__gt=3).values_list("account_id", "poke"))
+    looked = dict(LaneState.objects.filter(due_at=NOW, wake_count__gt=3).values_list("account_id", "wake_count"))
     assert set(looked) == {run.account_id, other.pk}
 
 

@@ -31,7 +31,7 @@ def log(run: Run) -> list[tuple[str, str]]:
 
 
 def was_woken(account: int) -> bool:
-    return LaneState.objects.filter(account=account, poke__gt=0, due_at=NOW).exists()
+    return LaneState.objects.filter(account=account, wake_count__gt=0, due_at=NOW).exists()
 
 
 def fresh(run: Run) -> Run:

@@ -56,7 +56,7 @@ def test_what_is_queued_or_waits_starts(status: str, started_at: datetime | None
 
 
 def test_a_slip_is_noted_from_the_first_pending_target_of_the_account() -> None:
-    run = make(slips={"7": {"why": "cap"}})
+    run = make(delays={"7": {"why": "cap"}})
     planned: list[dict[str, Any]] = [
         {"status": "sent", "planned_at": NOW - timedelta(minutes=9)},
         {"account": AccountFactory.create(), "planned_at": NOW - timedelta(minutes=8)},
@@ -68,11 +68,11 @@ def test_a_slip_is_noted_from_the_first_pending_target_of_the_account() -> None:
     RunTargetFactory.create(run=RunFactory.create(account=run.account), position=0, planned_at=EARLIER)
     carry_out(transitions.wait(run.pk, run.account_id, Wait(LATER, "w" * 300), NOW))
     run.refresh_from_db()
-    mine = run.slips.pop(str(run.account_id))
-    assert run.slips == {"7": {"why": "cap"}}
+    mine = run.delays.pop(str(run.account_id))
+    assert run.delays == {"7": {"why": "cap"}}
     assert datetime.fromisoformat(mine["from"]) == NOW - timedelta(minutes=5)
     assert (datetime.fromisoformat(mine["to"]), mine["why"]) == (LATER, "w" * 200)
-    assert Run.objects.get(title="beside").slips == {"7": {"why": "cap"}}
+    assert Run.objects.get(title="beside").delays == {"7": {"why": "cap"}}
 
 
 def test_who_steps_aside_has_no_time_and_says_so() -> None:
@@ -82,7 +82,7 @@ def test_who_steps_aside_has_no_time_and_says_so() -> None:
         RunTargetFactory.create(run=run, account=account)
     assert carry_out(transitions.step_aside(run.pk, one_.pk, "Ann", "x" * 300, NOW))
     run.refresh_from_db()
-    assert run.slips[str(one_.pk)] == {"from": None, "to": None, "why": "x" * 200}
+    assert run.delays[str(one_.pk)] == {"from": None, "to": None, "why": "x" * 200}
     event = Event.objects.get()
     assert (event.run, event.at, event.verb, event.detail) == (run, NOW, "stepped aside", f"Ann: {'x' * 300}")
 
@@ -96,7 +96,7 @@ def test_a_gate_tells_the_owner_and_plans_nothing_without_facts(auto_resume: boo
     run = make(targets={"pending": 1}, auto_resume=auto_resume)
     assert carry_out(transitions.pause(run.pk, Close(reason, "why"), {}, NOW))
     run.refresh_from_db()
-    assert (run.resume_at, list(run.slips)) == (None, [str(run.account_id)])
+    assert (run.resume_at, list(run.delays)) == (None, [str(run.account_id)])
     told = Notification.objects.get()
     assert (told.user, told.run, told.level, told.created_at) == (run.owner, run, "warning", NOW)
     event = Event.objects.get()
@@ -130,10 +130,10 @@ def test_only_a_paused_run_is_resumed(status: str) -> None:
     assert done is (status == "paused")
     assert run.status == ("queued" if done else status)
     assert Run.objects.get(title="beside").status == status
-    assert LaneState.objects.filter(account=run.account_id, poke=1, due_at=NOW, probing=False).exists() is done
+    assert LaneState.objects.filter(account=run.account_id, wake_count=1, due_at=NOW, probing=False).exists() is done
     if done:
         assert (run.pause_reason, run.error_summary, run.finished_at, run.resume_at) == ("", "", None, None)
-        assert (run.window_closes_at, run.slips[str(run.account_id)]["why"]) == (LATER, "resumed")
+        assert (run.window_closes_at, run.delays[str(run.account_id)]["why"]) == (LATER, "resumed")
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -236,7 +236,7 @@ def test_lanes_are_added_once_and_in_order() -> None:
         carry_out(transitions.add_lanes(run.pk, accounts, NOW))
     run.refresh_from_db()
     assert run.lanes == [run.account_id, two, one]
-    assert [lane.poke for lane in LaneState.objects.filter(account__in=[one, two]).order_by("account")] == [2, 3]
+    assert [lane.wake_count for lane in LaneState.objects.filter(account__in=[one, two]).order_by("account")] == [2, 3]
     assert Run.objects.get(title="beside").lanes != run.lanes
 
 
@@ -263,7 +263,7 @@ def test_which_lanes_a_run_has_forgotten(status: str, delay: dict[str, Any] | No
     run = make(status, targets={"pending": 1})
     account = AccountFactory.create()
     RunTargetFactory.create_batch(2, run=run, account=account)
-    Run.objects.filter(pk=run.pk).update(slips={str(account.pk): delay} if delay else {})
+    Run.objects.filter(pk=run.pk).update(delays={str(account.pk): delay} if delay else {})
     forgotten = status in LIVE | {"paused"} and not aside
     assert carry_out(transitions.name_lanes(run.pk, NOW)) == ([account.pk] if forgotten else [])
     assert carry_out(transitions.name_lanes(run.pk, NOW)) == []

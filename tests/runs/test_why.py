@@ -254,7 +254,7 @@ def test_the_time_does_not_move_while_one_watches() -> None:
 @pytest.fixture
 def account(db: None) -> Account:
     account: Account = AccountFactory.create(timezone=NEW_YORK, hours_start=9, hours_end=18, send_days=[1, 2, 3, 4, 5])
-    LaneStateFactory.create(account=account, tat=at("2026-01-05T16:00:04.5"))
+    LaneStateFactory.create(account=account, theoretical_arrival=at("2026-01-05T16:00:04.5"))
     DriverFactory.create(beat_at=NOW - timedelta(seconds=1))
     return account
 

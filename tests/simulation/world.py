@@ -116,7 +116,7 @@ class World:
             RunTarget(id=n, run=run, account_id=account, recipient=person, position=n, address=person.address)
             for n, ((run, account), person) in enumerate(zip(senders, people), start=1)
         )
-        LaneState.objects.bulk_create(LaneState(account=account, due_at=MONDAY, poke=1) for account in accounts)
+        LaneState.objects.bulk_create(LaneState(account=account, due_at=MONDAY, wake_count=1) for account in accounts)
         self.schedules = {a.pk: schedule for a, schedule in zip(accounts, self.play.schedules)}
         self.runs = {run.account_id: run for run in runs}
 

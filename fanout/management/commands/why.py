@@ -18,7 +18,7 @@ from reminders.models import Reminder
 from reminders.moments import moment
 
 MOST = 200
-NO_PLAN = {"planned": None, "planned_for": None, "slip_reason": ""}
+NO_PLAN = {"planned": None, "planned_for": None, "delay_reason": ""}
 
 
 class Command(CrierCommand):
@@ -40,7 +40,7 @@ class Command(CrierCommand):
         lines = [account_line(account, now) for account in accounts] + [run_line(run, now) for run in runs]
         lines += [reminder_line(reminder) for reminder in reminders]
         names = ("what", "name", "why", "planned for", "delayed because of")
-        rows = [(line["what"], line["label"], line["why"], line["planned"], line["slip_reason"]) for line in lines]
+        rows = [(line["what"], line["label"], line["why"], line["planned"], line["delay_reason"]) for line in lines]
         self.answer({"why": lines}, *table(names, rows))
 
 
@@ -73,7 +73,7 @@ def run_line(run: Run, now: datetime) -> dict[str, Any]:
     plan = {
         "planned": moment(at, run.timezone, now) if at else None,
         "planned_for": at and at.isoformat(),
-        "slip_reason": delay_reason(target, run) if target else "",
+        "delay_reason": delay_reason(target, run) if target else "",
     }
     return _line("run", run.pk, run.title, why.text, why.next_send_at) | plan
 
