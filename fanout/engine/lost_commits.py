@@ -22,7 +22,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from fanout.database import carry_out_with, lock_in_order
+from fanout.database import LOCK_RUNS, carry_out_with
 from fanout.engine.claim_journal import Beat, ClaimJournal, Compared, NotedClaim, pruned_until
 from fanout.engine.commit import columns
 from fanout.engine.connection import Row
@@ -171,8 +171,6 @@ SELECT c.target_id, t.id IS NOT NULL AS found {CLAIMS}
   LEFT JOIN fanout_runtarget t ON t.id = c.target_id AND (t.address = c.address OR t.run_id = c.run_id)
  WHERE t.id IS NULL OR (t.status IN ('pending', 'sending') AND t.address = c.address AND NOT {HAS_CLAIM})
 """
-
-LOCK_RUNS = lock_in_order("fanout_run", "id", "%(runs)s::bigint[]")
 
 # As the claim would have left it, and uncertain. An answer that comes later fits this claim and settles it.
 REPEAT = f"""

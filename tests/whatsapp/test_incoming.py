@@ -225,7 +225,7 @@ class World:
         folder = self.folder / "sessions" / "1"
         self.session = session_of(1, self.server.library, folder, Limits())
         if not self.patience:
-            self.session.sender._ends_within = self._gives_up  # type: ignore[method-assign]
+            self.session.dispatcher._ends_within = self._gives_up  # type: ignore[method-assign]
         self.session.client = self.server.client("session.db", uuid="1-1")
         await self._receive("Connected", self.client.make("Connected"))
 
@@ -248,8 +248,10 @@ class World:
         order = Order(PERSON if self.hidden else GROUP, "text", self.tries[number].message, text="Hello")
         self.client.sending = None
         self.begun.add(number)
-        sending = asyncio.create_task(self.session.sender.send(order))
-        await self._until(lambda: self.client.sending is not None or (sending.done() and not self.session.sender.tasks))
+        sending = asyncio.create_task(self.session.dispatcher.send(order))
+        await self._until(
+            lambda: self.client.sending is not None or (sending.done() and not self.session.dispatcher.tasks)
+        )
         if self.client.sending is None:
             sending.result()
             self.begun.remove(number)
@@ -272,7 +274,7 @@ class World:
             self.client.sending.set_exception(self.server.library.error(words))
         else:
             self.client.sending.set_result(self.client.types.SendResponse(ID=id_of(number), Timestamp=0))
-        tasks = list(self.session.sender.tasks)
+        tasks = list(self.session.dispatcher.tasks)
         await self._until(lambda: all(task.done() for task in tasks))
         for task in tasks:
             task.result()

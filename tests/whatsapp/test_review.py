@@ -190,7 +190,7 @@ def test_a_message_whose_caller_has_gone_is_not_begun(bridge: InThread) -> None:
     """It is judged as never begun, and sent again."""
     bridge.script(limits=IMPATIENT, sends={GROUP: {"late": 1.0, "times": 1}})
     order = Order(OTHER, "text", "crier-2-0", text="Hello")
-    sender = bridge.bridge.sessions[1].sender
+    sender = bridge.bridge.sessions[1].dispatcher
 
     assert isinstance(send(GROUP, "crier-1-0"), Unknown)
     outcome = asyncio.run_coroutine_threadsafe(sender.send(order, is_wanted=lambda: False), bridge.loop)
@@ -206,7 +206,7 @@ def test_a_message_whose_caller_has_gone_is_not_begun(bridge: InThread) -> None:
 def test_a_message_that_is_not_begun_in_time_is_certainly_not_sent(
     bridge: InThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sender = bridge.bridge.sessions[1].sender
+    sender = bridge.bridge.sessions[1].dispatcher
     asked, may_go_on = asyncio.Event(), asyncio.Event()
     chat = sender._chat
 

@@ -159,7 +159,7 @@ class World:
             self.at_hand.append(order)
 
     def begin(self) -> None:
-        """As `Sender._hand_over`. A driver that was stopped waits again when it wakes up."""
+        """As `MessageDispatcher._hand_over`. A driver that was stopped waits again when it wakes up."""
         if not self.at_hand or self.flying:
             return
         order = self.at_hand.pop(0)

@@ -176,10 +176,10 @@ class Api:
             order = wire.Order.read(await read_object(request))
         except (TypeError, ValueError) as error:
             raise web.HTTPBadRequest(reason=f"This is not an order: {error}") from None
-        outcome = await session.sender.send(order, came_at, lambda: not caller_is_gone(request))
+        outcome = await session.dispatcher.send(order, came_at, lambda: not caller_is_gone(request))
         if caller_is_gone(request) and not isinstance(outcome, Unknown):
             # The caller no longer reads the answer, perhaps because a driver was killed.
-            session.sender.report_late(order, outcome)
+            session.dispatcher.report_late(order, outcome)
         return web.json_response(wire.outcome_as_json(outcome))
 
 

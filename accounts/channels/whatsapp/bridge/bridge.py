@@ -271,7 +271,7 @@ class Bridge:
             session = sessions[account_id]
             if session.closed or session.in_use_since is None:
                 continue
-            judged = judge(open_uncertain, session.journal, session.in_use_since, session.sender.at_hand, utc_now())
+            judged = judge(open_uncertain, session.journal, session.in_use_since, session.dispatcher.at_hand, utc_now())
             if judged:
                 await self.feed.settle(account_id, judged)
         await self._decide(list(sessions.values()))

@@ -121,7 +121,7 @@ class Incoming:
             message_id = journal.message_id_of(receipt.provider_id)
             if message_id:
                 self._confirm(receipt, message_id)
-            elif message_id is None and self.session.sender.in_flight:
+            elif message_id is None and self.session.dispatcher.in_flight:
                 continue
             # Two unknown ids in one chat cannot be told apart.
             elif (

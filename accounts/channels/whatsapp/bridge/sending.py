@@ -52,7 +52,9 @@ class Attempt:
         return time.monotonic() < self.until and self.is_wanted()
 
 
-class Sender:
+class MessageDispatcher:
+    """Sends the messages of one session, one after the other, and notes each in the journal before it leaves."""
+
     def __init__(self, session: Session) -> None:
         self.session = session
         self.turn = asyncio.Lock()

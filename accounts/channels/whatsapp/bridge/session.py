@@ -39,7 +39,7 @@ from accounts.channels.whatsapp.bridge.library import Library, Limits
 from accounts.channels.whatsapp.bridge.messages import Uploads
 from accounts.channels.whatsapp.bridge.pairing import Pairing
 from accounts.channels.whatsapp.bridge.roster import Listing, Roster
-from accounts.channels.whatsapp.bridge.sending import Sender
+from accounts.channels.whatsapp.bridge.sending import MessageDispatcher
 
 log = logging.getLogger("crier.bridge")
 
@@ -92,7 +92,7 @@ class Session:
         self.me: Any = None
         self.roster = Roster(limits, self.journal.fact(ROSTER))
         self.listing = Listing(self)
-        self.sender = Sender(self)
+        self.dispatcher = MessageDispatcher(self)
         self.uploads = Uploads(self)
         self.incoming = Incoming(self)
         self.connected_at = float("-inf")  # monotonic
