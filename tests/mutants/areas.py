@@ -60,8 +60,47 @@ AREAS: dict[str, Area] = {
     "firing": Area(("fanout/runs/firing.py", "fanout/runs/freezing.py", "fanout/runs/hygiene.py")),
     "planning": Area(("fanout/plans/*.py",)),
     "inbound": Area(("fanout/inbound/*.py",)),
+    "people": Area(
+        (
+            "fanout/runs/message_2.py",
+            "fanout/runs/people.py",
+            "fanout/runs/se[qr]*.py",
+            "fanout/runs/single_messages.py",
+            "fanout/runs/[rtw]*.py",
+            "fanout/runs/p[lr]*.py",
+        )
+    ),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),
+    "reminders": Area(("reminders/*.py",)),
     "access": Area(("accounts/access.py",)),
+    "accounts": Area(("accounts/*.py",)),
+    "forms": Area(
+        (
+            "fanout/admin/*_form.py",
+            "fanout/admin/*_import.py",
+            "fanout/admin/reminder_*.py",
+            "fanout/admin/users.py",
+            "fanout/admin/tokens.py",
+            "fanout/admin/webhooks.py",
+            "fanout/admin/segment_admin.py",
+        )
+    ),
+    "pages": Area(("fanout/admin/*.py", "fanout/templatetags/*.py")),
+    "commands": Area(
+        ("fanout/management/*.py", "fanout/management/commands/[!ds]*.py", "fanout/management/commands/s[eiuy]*.py")
+    ),
+    "ops": Area(("fanout/ops/*.py",)),
+    "api": Area(("fanout/api/*.py",)),
+    "models": Area(("fanout/models/*.py",)),
+    "site": Area(("config/*.py",)),
+    "bridge": Area(
+        (
+            "fanout/bridge.py",
+            "accounts/channels/whatsapp/*.py",
+            "accounts/channels/whatsapp/bridge/[!s]*.py",
+            "accounts/channels/whatsapp/bridge/se*.py",
+        )
+    ),
     "channels": Area(
         (
             "accounts/channels/*.py",
