@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from ipaddress import ip_network
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +74,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Spare the second tier the modules that have none of its tests: importing all takes as long as a dozen tests."""
     is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    return True if config.option.tier == "rest" and is_module and not has_slow_tests(collection_path) else None
+    return True if is_module and not is_collected(collection_path, config) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a share of the modules before they are collected. Workers that come to a new module at the same time would
+    each rewrite its assertions, which takes longer than everything else about it; so each finds most of them done."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker is None or [Path(words).resolve() for words in session.config.args] != [ROOT / "tests"]:
+        return
+    gc.disable()  # what importing and collecting make stays: looking for garbage in it takes a second
+    modules = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if is_collected(path, session.config)]
+    for path in modules[int(worker.removeprefix("gw")) :: workers]:
+        with suppress(Exception):  # collecting it reports the problem
+            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
+def is_collected(module: Path, config: pytest.Config) -> bool:
+    return config.option.tier != "rest" or has_slow_tests(module)
 
 
 def has_slow_tests(module: Path) -> bool:
@@ -98,6 +119,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped = set(left_out)
     kept = [item for item in items if item not in dropped]
     items[:] = dealt(kept, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()  # nor is it looked through during the tests
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -186,22 +212,15 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
 
 
 @pytest.fixture(autouse=True)
-def media_root(settings: Any, tmp_path: Path) -> None:
-    """Uploaded files of tests go away with them."""
-    settings.MEDIA_ROOT = tmp_path / "media"
-
-
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Any) -> None:
-    """A real hash takes half a second by design, and the suite logs in thousands of times."""
-    settings.PASSWORD_HASHERS = ["tests.hashing.OneRound"]
-
-
-@pytest.fixture(autouse=True)
-def private_networks(settings: Any) -> None:
-    """Tests talk to servers on this machine, whatever the environment says."""
-    settings.ALLOW_PRIVATE_NETWORKS = [ip_network("0.0.0.0/0"), ip_network("::/0")]
-    settings.SANDBOX = True
+def media_root(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Uploaded files of tests go away with them. They are below `tmp_path` where a test has one: its processes look for
+    them there."""
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("settings").MEDIA_ROOT = request.getfixturevalue("tmp_path") / "media"
+        yield
+    else:  # a directory for every test would cost as much as many a test
+        yield
+        shutil.rmtree(settings.MEDIA_ROOT, ignore_errors=True)
 
 
 @pytest.fixture

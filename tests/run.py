@@ -86,12 +86,18 @@ def run_tests(tier: str, workers: str) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal", "--tier", tier]
-        done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, check=False)
+        done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, env=keeping_bytecode(), check=False)
         counts = ElementTree.parse(report).getroot()[0].attrib if report.exists() else {}
     skipped, failed = int(counts.get("skipped", 0)), int(counts.get("failures", 0)) + int(counts.get("errors", 0))
     passed = int(counts.get("tests", 0)) - skipped - failed
     line = f"{passed} passed, {failed} failed, {skipped} skipped in {time.monotonic() - began:.0f} s"
     return Result(f"tests, {tier} tier", done.returncode in (0, NO_TESTS) and passed > 0, line)
+
+
+def keeping_bytecode() -> dict[str, str]:
+    """Return the environment without the variable of many containers that makes every process compile all it imports:
+    the suite starts hundreds, and rewrites the assertions of its modules."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 from contextlib import suppress
+from ipaddress import ip_network
 from pathlib import Path
 
 import psycopg
@@ -76,10 +77,19 @@ if IS_FIRST_PROCESS:
     isolate()
 
 from config.settings import *  # noqa: E402, F403
-from config.settings import DATABASE_URL, EMBEDDED_DATABASE  # noqa: E402
+from config.settings import DATABASE_URL, EMBEDDED_DATABASE, STORAGES, VAR_DIR  # noqa: E402
 
 if IS_FIRST_PROCESS and EMBEDDED_DATABASE:
     without_fsync()
+
+MEDIA_ROOT = VAR_DIR / f"media-{os.getpid()}"  # of this worker
+# A real hash takes half a second by design, and the suite logs in thousands of times.
+PASSWORD_HASHERS = ["tests.hashing.OneRound"]
+# Tests talk to servers on this machine, whatever the environment says.
+ALLOW_PRIVATE_NETWORKS = [ip_network("0.0.0.0/0"), ip_network("::/0")]
+SANDBOX = True
+# The manifest exists only after collectstatic.
+STORAGES = STORAGES | {"staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}}
 
 # Processes that a test starts use the product's settings, with this run's environment.
 os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"

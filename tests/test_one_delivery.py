@@ -62,10 +62,8 @@ class WatchedTransport(FarAwayTransport):
 
 
 @pytest.fixture
-def client(stage: Stage, settings: Any) -> Client:
-    """An operator who is logged in. Pages need no collected static files."""
-    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
+def client(stage: Stage) -> Client:
+    """An operator who is logged in."""
     stage.user.groups.add(Group.objects.get(name=OPERATORS))
     client = Client()
     client.force_login(stage.user)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,13 @@ def named_tests() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("path", "name"), named_tests())
 def test_a_test_that_a_promise_names_exists(path: str, name: str) -> None:
+    assert name in functions_of(path)
+
+
+@cache
+def functions_of(path: str) -> set[str]:
     tree = ast.parse((ROOT / path).read_text())
-    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    assert name in functions
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
@@ -62,13 +61,6 @@ def crier(tmp_path: Path, reminder: Reminder) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def plain_static(settings: Any) -> None:
-    """Pages without collected static files, as on a fresh clone."""
-    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    settings.STORAGES = settings.STORAGES | {"staticfiles": plain}
-
-
 def wait_for(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -98,9 +90,7 @@ def everything(reminder: Reminder) -> set[tuple[str, int]]:
     return {(address, part) for address in addresses for part in range(len(PARTS))}
 
 
-def test_a_reminder_fired_in_the_admin_is_delivered_and_the_operator_told(
-    crier, provider, reminder, client, plain_static
-):
+def test_a_reminder_fired_in_the_admin_is_delivered_and_the_operator_told(crier, provider, reminder, client):
     operator = reminder.owner
     operator.groups.add(Group.objects.get(name=OPERATORS))
     client.force_login(operator)

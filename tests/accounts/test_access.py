@@ -33,7 +33,6 @@ def person(who: str, thing: Account) -> Any:
     return user
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("who", "sees", "acts"),
     [

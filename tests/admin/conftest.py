@@ -13,14 +13,6 @@ from accounts.access import OPERATORS, VIEWERS
 from tests.factories import TeamFactory, UserFactory
 
 
-@pytest.fixture(autouse=True)
-def plain_static_files(settings: Any) -> None:
-    """The manifest exists only after collectstatic."""
-    settings.STORAGES = settings.STORAGES | {
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    }
-
-
 def member(name: str, *groups: str, **facts: Any) -> User:
     user = UserFactory.create(username=name, **facts)
     user.groups.add(*Group.objects.filter(name__in=groups))

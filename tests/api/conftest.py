@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from accounts import tokens
 from accounts.models import ApiToken
-from tests.admin.conftest import boss, colleague, member, operator, plain_static_files, team, viewer
+from tests.admin.conftest import boss, colleague, member, operator, team, viewer
 
-__all__ = ["boss", "colleague", "member", "operator", "plain_static_files", "team", "viewer"]
+__all__ = ["boss", "colleague", "member", "operator", "team", "viewer"]
 ALL = list(ApiToken.Scope.values)
 
 

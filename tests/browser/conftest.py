@@ -40,11 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 #: Files as they lie in the apps, found once when the server starts: no test needs collectstatic.
-STATIC_FILES: dict[str, Any] = {
-    "STORAGES": django_settings.STORAGES
-    | {"staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}},
-    "WHITENOISE_USE_FINDERS": True,
-}
+STATIC_FILES = {"WHITENOISE_USE_FINDERS": True}
 
 
 @pytest.fixture(autouse=True)

@@ -198,9 +198,6 @@ def answering(status, page=b""):
 
 
 def test_a_link_is_opened_through_the_public_address(settings):
-    settings.STORAGES = settings.STORAGES | {
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    }
     settings.HTTPS = settings.SECURE_SSL_REDIRECT = False
     with site(get_wsgi_application()) as settings.PUBLIC_URL:
         settings.ALLOWED_HOSTS = ["127.0.0.1"]

@@ -17,7 +17,6 @@ from django.contrib.auth.hashers import make_password
 from django.test import Client, RequestFactory
 
 from config import web
-from tests.admin.conftest import plain_static_files  # noqa: F401 - a fixture for all tests here
 from tests.factories import UserFactory
 
 DEPLOY = Path(settings.BASE_DIR) / "deploy"

@@ -96,13 +96,6 @@ def guess(name: str, address: str) -> int:
     return Client().post("/admin/login/", form, REMOTE_ADDR=address, HTTP_X_FORWARDED_FOR="8.8.8.8").status_code
 
 
-@pytest.fixture(autouse=True)
-def plain_static_files(settings: Any) -> None:
-    settings.STORAGES = settings.STORAGES | {
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    }
-
-
 @pytest.mark.django_db
 def test_five_failures_lock_one_name_from_one_address_only():
     UserFactory.create(username="mei")

@@ -20,7 +20,7 @@ from fanout.database import conninfo, execute
 from fanout.lanes.paired_numbers import BRIDGE_LOCKS, CannotMove, machines, move, number_health
 from fanout.models import ClusterBeat
 from reminders.groups import changes, note_changes, synchronise
-from tests.admin.conftest import login, plain_static_files  # noqa: F401 - a fixture
+from tests.admin.conftest import login
 from tests.commands.calling import data, not_done, text
 from tests.factories import AccountFactory, ActivityFactory, RunFactory, RunTargetFactory
 from tests.whatsapp.test_account_pairing import confirm

@@ -1,3 +1,3 @@
 """People of the admin's tests, for the tests of notifications."""
 
-from tests.admin.conftest import colleague, operator, plain_static_files, team  # noqa: F401
+from tests.admin.conftest import colleague, operator, team  # noqa: F401

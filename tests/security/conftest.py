@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from django_otp.oath import totp
 
-from tests.admin.conftest import boss, colleague, operator, plain_static_files, team, viewer
+from tests.admin.conftest import boss, colleague, operator, team, viewer
 
-__all__ = ["boss", "colleague", "operator", "plain_static_files", "team", "viewer"]
+__all__ = ["boss", "colleague", "operator", "team", "viewer"]
 
 PASSWORD = "a long enough word"
 

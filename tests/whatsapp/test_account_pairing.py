@@ -20,7 +20,7 @@ from accounts.models import Account
 from fanout.lanes.accounts import add_account
 from fanout.models import Event
 from reminders.models import Recipient
-from tests.admin.conftest import login, member, plain_static_files  # noqa: F401 - a fixture
+from tests.admin.conftest import login, member
 from tests.factories import AccountFactory
 from tests.whatsapp.running import QUICK, InThread, wait_for
 

@@ -288,8 +288,15 @@
 
   document.addEventListener("click", (event) => {
     const link = event.target.closest("[data-notification]");
-    if (link) markRead(link.dataset.notification).catch(() => {});
+    if (!link) return;
+    sessionStorage.setItem("crier-clicked", link.dataset.notification);
+    markRead(link.dataset.notification).catch(() => {});
   });
+
+  // The server may have made this page before it heard of the click that led here: then its count is one too high.
+  const clicked = sessionStorage.getItem("crier-clicked");
+  sessionStorage.removeItem("crier-clicked");
+  if (clicked) markRead(clicked).catch(() => {});
 
   async function readAll() {
     await markRead();
