@@ -113,7 +113,7 @@ def _in_range(parse: Callable[[str], T], low: float, high: float) -> Callable[[s
 
 
 def text(name: str, default: str = "") -> str:
-    return os.environ.get(name, default).strip()
+    return os.environ.get(name, "").strip() or default
 
 
 def words(name: str, default: list[str]) -> list[str]:
@@ -195,7 +195,7 @@ def url(name: str, default: str = "", schemes: tuple[str, ...] = ("http", "https
 
 def email_url(name: str, default: str) -> dict[str, Any]:
     """Return Django's mail settings from one URL. Errors leave the URL out, because it has a password in it."""
-    raw = text(name, default) or default
+    raw = text(name, default)
     check_password(name, raw)
     try:
         mail: dict[str, Any] = environ.Env.email_url_config(raw)

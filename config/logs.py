@@ -44,9 +44,12 @@ PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
 MAILBOX = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]])([^\s@<>\"'(),;:=\[\]]++)@([\w-]++(?:\.[\w-]++)++)")
 
 
-# Tokens in paths are secrets: an unsubscribe link works for anyone, a file's link fetches it, and an account's webhook
-# address is half of its secret.
-TOKEN_IN_PATH = re.compile(r"(/unsubscribe/|/files/|/hooks/[a-z_]++/)[^\s\"'?]++")
+# Tokens in paths are secrets: an unsubscribe link works for anyone, a file's link fetches it, an account's webhook
+# address is half of its secret, an invitation sets a password, and a calendar's address shows what is planned.
+# deploy/nginx.conf leaves out the same.
+TOKEN_IN_PATH = re.compile(
+    r"(/unsubscribe/|/files/|/hooks/[a-z_]++/|/admin/invitation/|/admin/calendar/(?!address/))[^\s\"'?]++"
+)
 
 
 def redacted(text: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distributions
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
+from django.core.management import get_commands, load_command_class
 from django.test import Client, RequestFactory
+from packaging.specifiers import SpecifierSet
 
 from config import web
 from tests.factories import UserFactory
@@ -55,6 +60,53 @@ def test_a_misspelt_line_would_be_seen(tmp_path):
 def test_the_signal_reaches_the_main_process_only(unit):
     lines = (DEPLOY / "systemd" / unit).read_text().splitlines()
     assert {"KillMode=mixed", "Restart=always", "NoNewPrivileges=yes", "ProtectSystem=strict"} <= set(lines)
+    # With systemd's default, a bridge that ends at once for a while would stay down.
+    assert "StartLimitIntervalSec=0" in lines
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_finds_the_unit_well_protected(unit, tmp_path):
+    place = str(_installed(unit, tmp_path))
+    # Tenths of its exposure level, which goes from 0 to 10.
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd-analyze is too old")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+FILES = {path.name: path.read_text() for path in [*DEPLOY.glob("*"), *DEPLOY.glob("systemd/*")] if path.is_file()}
+STARTED = sorted(
+    {
+        (name, *found[1].replace("%i", "main").split())
+        for name, text in FILES.items()
+        for found in re.finditer(r"python manage\.py ([a-z_]+(?: (?:--)?[^\s`\"&]+)*)", text)
+        if not name.endswith(".md")
+    }
+)
+
+
+@pytest.mark.parametrize("call", STARTED, ids=" ".join)
+def test_what_is_started_is_a_command_with_these_arguments(call):
+    _, name, *arguments = call
+    load_command_class(get_commands()[name], name).create_parser("manage.py", name).parse_args(arguments)
+
+
+def test_the_web_server_has_the_same_options_everywhere():
+    """Without --no-proxy-headers uvicorn itself would believe X-Forwarded-For."""
+    options = ["--lifespan", "off", "--no-proxy-headers", "--timeout-graceful-shutdown", "5"]
+    starts = [text.replace("\\\n", " ") for text in FILES.values() if "config.asgi:application" in text]
+    assert len(starts) == 2
+    for text in [*starts, (DEPLOY.parent / "config" / "local" / "supervisor.py").read_text()]:
+        assert " ".join(options) in " ".join(re.sub(r'[",\[\]]', " ", text).split())
+
+
+def test_nginx_takes_as_much_as_crier():
+    limits = [int(found) for found in re.findall(r"client_max_body_size (\d+)m;", FILES["nginx.conf"])]
+    most = web.FILES_AT_ONCE * settings.MEDIA_MAX_MB
+    assert limits[0] == web.FOR_ANYBODY / web.MB
+    assert most < limits[1] < 1.1 * most
 
 
 def test_the_image_has_every_package_that_settings_name():
@@ -67,7 +119,47 @@ def test_the_image_has_every_package_that_settings_name():
     assert {f"!{package}" for package in ours | {"templates"}} <= set(let_in)
 
 
-# --- containers behind a proxy on the same machine --------------------------------------------------------
+# --- containers -------------------------------------------------------------------------------------------
+
+EXPLAINED = set(re.findall(r"^#([A-Z_]+)=", (DEPLOY.parent / ".env.example").read_text(), re.MULTILINE))
+
+
+def test_containers_get_every_variable():
+    """One that compose.yaml does not name would be ignored without a word."""
+    named = set(re.findall(r"^    ([A-Z_]+): ", FILES["compose.yaml"], re.MULTILINE))
+    assert EXPLAINED - named == {"CRIER_VAR", "CRIER_ENV_FILE"}  # the image sets the first one
+
+
+def test_an_empty_variable_means_the_default(monkeypatch):
+    """Containers get one for everything that is not set."""
+    for name in EXPLAINED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CRIER_ENV_FILE", os.devnull)
+    monkeypatch.setenv("CRIER_VAR", str(settings.VAR_DIR))
+    chosen = {"SECRET_KEY": "x", "CREDENTIAL_KEYS": settings.CREDENTIAL_KEYS[0], "DATABASE_URL": settings.DATABASE_URL}
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+
+    def read() -> dict[str, Any]:
+        values = runpy.run_path(str(DEPLOY.parent / "config" / "settings.py"))
+        return {name: value for name, value in values.items() if name.isupper()}
+
+    unset = read()
+    for name in EXPLAINED - set(chosen) - {"CRIER_VAR", "CRIER_ENV_FILE"}:
+        monkeypatch.setenv(name, "")
+    assert read() == unset
+
+
+def test_containers_of_a_machine_keep_its_name():
+    """Machines are known by it: drivers' slots, heartbeats, and paired numbers that were moved to one."""
+    assert "\n  hostname: ${CRIER_HOSTNAME:-" in FILES["compose.yaml"]
+
+
+def test_the_database_counts_as_healthy_when_others_can_reach_it():
+    """While the image sets itself up, its server listens on the socket only."""
+    probe = re.search(r"test: (\[.*pg_isready.*\])", FILES["compose.yaml"])
+    assert probe
+    assert json.loads(probe[1])[2:4] == ["--host", "127.0.0.1"]
 
 
 def compose_default(name: str) -> str:
@@ -118,6 +210,17 @@ LOCK_CASES = {
     "twice": (f"attrs==26.1.0 {A_HASH}\nattrs==26.2.0 {A_HASH}\n", "twice"),
     "empty": ("", "no packages"),
 }
+
+
+@pytest.mark.parametrize("lock", pins["LOCKS"])
+def test_what_is_pinned_runs_on_the_python_of_debian_12(lock):
+    """pip refuses a package whose author asks for a later one. Only what is installed here can be looked up."""
+    pinned = pins["versions"]((DEPLOY.parent / lock).read_text())
+    here = {dist.name.lower(): dist for dist in distributions()}
+    known = [here[name] for name, version in pinned.items() if name in here and here[name].version == version]
+    wishes = {dist.name: dist.metadata.get("Requires-Python") or "" for dist in known}
+    assert len(wishes) > 40
+    assert {name: wish for name, wish in wishes.items() if not SpecifierSet(wish).contains("3.11.2")} == {}
 
 
 @pytest.mark.parametrize("case", LOCK_CASES)

@@ -8,9 +8,13 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.conf import settings
+from django.urls import get_resolver
 
 from config import logs
 from config.logs import Json, Line, bounded, redacted
@@ -31,6 +35,11 @@ from config.logs import Json, Line, bounded, redacted
         pytest.param("got Bearer abcdefgh12345", "got Bearer ***", id="bare token"),
         pytest.param("POST /hooks/sandbox/0a1b-2c HTTP/1.1", "POST /hooks/sandbox/*** HTTP/1.1", id="webhook"),
         pytest.param("GET /files/0a1b:2c-_d HTTP/1.1", "GET /files/*** HTTP/1.1", id="file"),
+        pytest.param("GET /admin/invitation/MQ/c1-2d/ HTTP", "GET /admin/invitation/*** HTTP", id="invitation"),
+        pytest.param("GET /admin/calendar/0a-_b.ics HTTP", "GET /admin/calendar/*** HTTP", id="calendar"),
+        pytest.param(
+            "GET /admin/calendar/address/ HTTP", "GET /admin/calendar/address/ HTTP", id="page"
+        ),
         pytest.param("postgresql://crier:pw@db/crier", "postgresql://crier:***@db/crier", id="URL"),
         pytest.param("to:4917612345678@lid", "to:4917…78@lid", id="hidden id"),
         pytest.param("refresh_token=abc&n=1", "refresh_token=***&n=1", id="at the end of a longer name"),
@@ -42,6 +51,24 @@ from config.logs import Json, Line, bounded, redacted
 )
 def test_addresses_are_shortened_and_secrets_left_out(said, written):
     assert redacted(said) == written
+
+
+def _routes(patterns: list[Any], before: str = "/") -> Iterator[str]:
+    for pattern in patterns:
+        route = before + str(pattern.pattern)
+        yield from _routes(pattern.url_patterns, route) if hasattr(pattern, "url_patterns") else [route]
+
+
+def test_no_address_with_a_token_is_written_out():
+    """In the web server's log, and in that of nginx as in deploy/."""
+    routes = [route for route in _routes(get_resolver().url_patterns) if "token>" in route]
+    sample = (Path(settings.BASE_DIR) / "deploy" / "nginx.conf").read_text()
+    shortened = [line.split()[0].removeprefix("~") for line in sample.splitlines() if line.endswith("***;")]
+    assert len(routes) >= 4
+    for route in routes:
+        path = re.sub(r"<[^>]+>", "half-of-a-secret", route)
+        assert "half-of" not in redacted(f"GET {path} HTTP/1.1"), route
+        assert any(re.match(pattern.replace("(?<", "(?P<"), path) for pattern in shortened), route
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
