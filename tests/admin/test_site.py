@@ -82,7 +82,14 @@ def test_cells_carry_the_name_of_their_column() -> None:
 
 @pytest.mark.parametrize(
     ("n", "noun", "words"),
-    [(0, "row", "0 rows"), (1, "row", "1 row"), (5_000, "address", "5,000 addresses"), (1, "address", "1 address")],
+    [
+        (0, "row", "0 rows"),
+        (1, "row", "1 row"),
+        (5_000, "address", "5,000 addresses"),
+        (1, "address", "1 address"),
+        (2, "delivery", "2 deliveries"),
+        (2, "day", "2 days"),
+    ],
 )
 def test_one_and_many(n: int, noun: str, words: str) -> None:
     assert counted(n, noun) == words
