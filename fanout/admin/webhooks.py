@@ -72,6 +72,13 @@ class WebhookEndpointAdmin(OwnedAdmin):
             secret = webhooks.rotate(obj, timezone.now())
             messages.warning(request, f"Copy the secret now, it is not shown again: {secret}")
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """The log of a webhook is deleted with it, although its rows are not deleted one by one."""
+        endpoints = list(objs)
+        log = WebhookDelivery.objects.filter(endpoint__in=endpoints).count()
+        counts = {"webhooks": len(endpoints)} | ({"webhook deliveries": log} if log else {})
+        return [str(endpoint) for endpoint in endpoints], counts, set(), []
+
     def get_urls(self) -> list[Any]:
         rotate = never_cache(self.admin_site.admin_view(sensitive(self.rotate_view)))
         return [path("<int:pk>/rotate/", rotate, name="fanout_webhookendpoint_rotate"), *super().get_urls()]

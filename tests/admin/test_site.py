@@ -60,7 +60,9 @@ def test_pages_are_named_without_jargon(boss: Any) -> None:
 @pytest.mark.django_db
 def test_an_empty_list_says_so(operator: Any) -> None:
     path = reverse("admin:reminders_recipient_changelist")
-    assert "There is nothing here yet." in login(operator).get(path).content.decode()
+    page = login(operator).get(path).content.decode()
+    assert "There is nothing here yet." in page
+    assert 'name="action"' not in page, "nothing can be selected"
     assert "Nothing matches." in login(operator).get(path, {"q": "nobody"}).content.decode()
 
 
