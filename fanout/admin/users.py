@@ -179,7 +179,7 @@ def remove_second_factor(model_admin: Any, request: HttpRequest, queryset: Query
 
 @admin.register(User)
 class CrierUserAdmin(SensitiveAdmin, UserAdmin):
-    list_display = ("name", "email", "role", "teams", "state", "seen", "has_second_factor")
+    list_display = ("name", "mail", "role", "teams", "state", "seen", "has_second_factor")
     list_display_links = None
     list_filter = (RoleFilter, TeamFilter, "is_active")
     actions = (remove_second_factor,)
@@ -192,6 +192,10 @@ class CrierUserAdmin(SensitiveAdmin, UserAdmin):
         return people.annotate(has_app=Exists(app))
 
     # --- the list ---------------------------------------------------------------------------------------
+
+    @admin.display(description="mail", ordering="email")
+    def mail(self, user: User) -> str:
+        return user.email or "–"
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         return super().changelist_view(request, {"title": "Users"} | (extra_context or {}))
