@@ -185,7 +185,7 @@ def _person(text: str, region: str | None) -> str:
     if at and f"@{server}" == "@lid":
         raise AddressError("This is a hidden WhatsApp id, which carries no phone number.")
     if at and f"@{server}" not in PERSON_SUFFIXES:
-        raise AddressError("This is not a phone number; it looks like an e-mail address.")
+        raise AddressError("This is not a phone number; it looks like a mail address.")
     if at or ":" in user:
         # An id is always international, without plus and without 00.
         user = "+" + DEVICE.sub("", user).lstrip("+")
@@ -309,13 +309,13 @@ def _mailbox(text: str, _: str | None) -> str:
     if text.endswith(">") and "<" in text:
         text = text[text.rindex("<") + 1 : -1].strip()
     if text.lower().endswith(WHATSAPP_SUFFIXES):
-        raise AddressError("This is a WhatsApp id, not an e-mail address.")
+        raise AddressError("This is a WhatsApp id, not a mail address.")
     local, at, domain = text.rpartition("@")
     if not at:
-        raise AddressError("An e-mail address needs an @.")
+        raise AddressError("A mail address needs an @.")
     address = f"{_local_part(local)}@{_domain(domain)}"
     if len(address.encode()) > MAX_MAILBOX:
-        raise AddressError(f"An e-mail address has at most {MAX_MAILBOX} characters.")
+        raise AddressError(f"A mail address has at most {MAX_MAILBOX} characters.")
     return address
 
 
@@ -325,7 +325,7 @@ def _local_part(local: str) -> str:
     local = unicodedata.normalize("NFC", local.lower())
     atoms = local.split(".")
     if not all(atoms) or not all(c.isalnum() or _is_mark(c) or c in LOCAL_PUNCTUATION for c in "".join(atoms)):
-        raise AddressError("The part before the @ is not valid in an e-mail address.")
+        raise AddressError("The part before the @ is not valid in a mail address.")
     if len(local.encode()) > MAX_LOCAL_PART:
         raise AddressError(f"The part before the @ has at most {MAX_LOCAL_PART} characters.")
     return local

@@ -25,8 +25,10 @@ def as_ids(texts: Iterable[str]) -> list[int]:
 
 
 def counted(n: int, noun: str) -> str:
-    """Return a count in words: "1 recipient", "5,000 recipients"."""
+    """Return a count in words: "1 recipient", "5,000 recipients", "2 deliveries"."""
     many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        many = f"{noun[:-1]}ies"
     return f"{n:,} {noun if n == 1 else many}"
 
 

@@ -14,6 +14,7 @@ from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, include, path
+from django.utils.text import capfirst
 
 #: our own apps first, then Django's and its packages', by what operators call them
 APPS = {
@@ -46,6 +47,11 @@ class CrierChangeList(ChangeList):
     """Refuse long searches and find nothing then, so that an action or an export does not apply to all rows."""
 
     search_form_class = SearchForm
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.opts = self.model_admin.opts  # of a page that has its own words for its model
+        self.title = capfirst(str(self.opts.verbose_name_plural))
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> models.QuerySet[Any]:
         rows = super().get_queryset(request, exclude_parameters)
@@ -81,6 +87,8 @@ class CrierAdminSite(AdminSite):
         order = {label: place for place, label in enumerate(APPS)}
         for app in apps:
             app["name"] = APPS.get(app["app_label"], app["name"])
+            for model in app["models"]:
+                model["name"] = capfirst(str(self._registry[model["model"]].opts.verbose_name_plural))
         return sorted(apps, key=lambda app: order.get(app["app_label"], len(order)))
 
     def app_index(self, request: HttpRequest, app_label: str, extra_context: Any = None) -> TemplateResponse:

@@ -75,6 +75,12 @@ def no_var_dir(path: Path, error: Exception) -> str:
 VAR_DIR = _var_dir()
 
 
+def in_var(name: str) -> str:
+    """Return the path of something in the data directory as a person types it in the project's directory."""
+    path = VAR_DIR / name
+    return str(path.relative_to(BASE_DIR) if path.is_relative_to(BASE_DIR) else path)
+
+
 def last_site() -> str:
     """Return the address of the web server that `manage.py up` started last; empty if it never did."""
     path = VAR_DIR / "site-url"

@@ -24,7 +24,7 @@ OUR_APPS = ("accounts", "reminders", "fanout")
 MIGRATE = "run `manage.py migrate`, or `manage.py up`, which does it too"
 ANOTHER_VERSION = (
     "This database was made by another version of Crier, whose tables differ. Use the version it was made by, or begin "
-    "with a new database: without DATABASE_URL, move var/postgres away."
+    "with a new database: without DATABASE_URL, move `postgres` out of the data directory (`var`, or CRIER_VAR)."
 )
 AWAY = "The database cannot be reached at the moment. Try again in a few seconds.\n"
 LOCKED = (

@@ -132,7 +132,7 @@ def _launch_keeper(paths: Layout) -> bool:
             check=False,
         )
     if done.returncode == LAUNCHED and first_use:
-        sys.stderr.write("Setting up the embedded PostgreSQL in var/postgres …\n")
+        sys.stderr.write(f"Setting up the embedded PostgreSQL in {paths.data} …\n")
     return done.returncode == LAUNCHED
 
 

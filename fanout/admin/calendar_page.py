@@ -128,10 +128,15 @@ def _cell(cell: AccountDay, account: Account, zone: str, may_add: bool) -> dict[
     return {
         "day": cell.day,
         "entries": [_shown(entry) for entry in cell.entries],
-        "words": cell.words(zone) if cell.day >= today else "",
+        "words": _capacity(cell, account, zone) if cell.day >= today else "",
         "full": cell.full and cell.day >= today,
         "gaps": gaps if may_add else [],
     }
+
+
+def _capacity(cell: AccountDay, account: Account, zone: str) -> str:
+    """Return what is planned and free; for an account that does not send, why it does not."""
+    return cell.words(zone) if account.status == Account.Status.ACTIVE else account.get_status_display().lower()
 
 
 def _new_reminder(account: Account, begin: datetime, zone: str) -> str:
@@ -156,7 +161,8 @@ def _month_day(found: Agenda, day: date, chosen: date, only: int | None) -> dict
     entries = found.on(day)
     labels = {account.pk: account.label for account in found.accounts}
     shown = [_shown(entry) | {"account": labels[entry.account]} for entry in entries[:SHOWN]]
-    cells = [(account.label, found.cells[account.pk, day]) for account in found.accounts]
+    active = [account for account in found.accounts if account.status == Account.Status.ACTIVE]
+    cells = [(account.label, found.cells[account.pk, day]) for account in active]
     full = [label for label, cell in cells if cell.planned and cell.full]
     return {
         "day": day,

@@ -105,6 +105,12 @@ class TrailedAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_delete_permission(request, obj) and acts(request)
 
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Offer no saving on a page on which nothing can be changed."""
+        if not context["adminform"].form.fields and not context["inline_admin_formsets"]:
+            context |= {"show_save": False, "show_save_and_continue": False, "show_save_and_add_another": False}
+        return super().render_change_form(request, context, *args, **kwargs)
+
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         self._note("added", request, obj)
         return super().log_addition(request, obj, message)

@@ -80,6 +80,7 @@ class SubscriptionForm(ModelForm):
     class Meta:
         model = Subscription
         fields = ("bell", "team", "email", "only_problems")
+        labels = {"email": "Mail address"}
 
 
 def try_out(request: HttpRequest, wish: Subscription) -> None:

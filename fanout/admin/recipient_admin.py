@@ -23,6 +23,7 @@ from django.views.decorators.http import require_GET
 
 from accounts import access
 from accounts.addresses import PHONE
+from accounts.inputs import counted
 from fanout.admin.list_actions import ArchivedFilter, archive_actions
 from fanout.admin.model_admin import OwnedAdmin, OwnedForm, acts
 from fanout.admin.recipient_actions import (
@@ -38,6 +39,7 @@ from fanout.inbound.person_timeline import timeline
 from fanout.models.trail import note
 from fanout.ops import exports
 from fanout.runs import corrections
+from fanout.templatetags.crier import when
 from reminders import erasure, suppressions
 from reminders.imports import COLUMNS, MOST_FIELD, field_name
 from reminders.models import Membership, Recipient, Suppression
@@ -209,10 +211,10 @@ class RecipientAdmin(OwnedAdmin):
     search_fields = ("name", "address")
     search_help_text = "Search by name, or by part of the address"
     sortable_by = ()
-    readonly_fields = ("members", "follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
+    readonly_fields = ("members", "unanswered", "counted_since", "in_cooldown", "last_reply")
     fieldsets = (
         (None, {"fields": ("kind", "address", "name", "members", "fields", "tags", "status", "owner", "team")}),
-        ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
+        ("Follow-ups", {"fields": ("unanswered", "counted_since", "in_cooldown", "last_reply")}),
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -307,6 +309,22 @@ class RecipientAdmin(OwnedAdmin):
             size = str(max((membership.size or 0 for membership in present), default=0) or "–")
             return " · ".join(filter(None, [size, who_writes(present)]))
         return f"gone since {max(m.gone_at for m in memberships if m.gone_at):%d %b %Y}"
+
+    @admin.display(description="without a reply")
+    def unanswered(self, recipient: Recipient) -> str:
+        return counted(recipient.follow_up_attempts, "follow-up")
+
+    @admin.display(description="counted since")
+    def counted_since(self, recipient: Recipient) -> SafeString | str:
+        return when(recipient.attempts_reset_at) if recipient.attempts_reset_at else "the first one"
+
+    @admin.display(description="cooldown")
+    def in_cooldown(self, recipient: Recipient) -> SafeString | str:
+        return format_html("until {}", when(recipient.cooldown_until)) if recipient.cooldown_until else "no"
+
+    @admin.display(description="last reply")
+    def last_reply(self, recipient: Recipient) -> SafeString | str:
+        return when(recipient.replied_at)
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:

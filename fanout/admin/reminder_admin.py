@@ -50,7 +50,6 @@ from fanout.admin.reminder_form import (
 )
 from fanout.admin.reminder_targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminder_templates import outlook, persons
-from fanout.admin.run_status import read_going
 from fanout.admin.widgets import capped_number, look
 from fanout.models import Run
 from fanout.plans.audience import audience, kinds_by_reminder
@@ -262,7 +261,6 @@ class ReminderAdmin(ButtonsAdmin):
         now = timezone.now()
         counts = capped_counts({row.pk: audience(row, now) for row in rows}, TARGETS_CAP)
         last, written = firing.last_runs([row.pk for row in rows]), self._written(rows)
-        read_going(list(last.values()), request.user, now)
         for row in rows:
             row.target_n, row.targets_shown = counts[row.pk], capped_number(counts[row.pk], TARGETS_CAP)
             row.last, row.part_n = last.get(row.pk), written[row.pk]

@@ -144,9 +144,12 @@ class Draft:
         if not self.senders:
             return
         yield subject_problem(self.senders, self.subject)
-        reached = sum(n for kind, n in self.kinds.items() if able_to_reach(kind, self.senders))
-        if left_out := self.kinds.total() - reached:
+        if left_out := self.kinds.total() - self._reached():
             yield f"{count_in_words(left_out)} cannot be reached: {what_they_reach(self.senders)}."
+
+    def _reached(self) -> int:
+        """Return how many of the recipients these accounts can write to."""
+        return sum(n for kind, n in self.kinds.items() if able_to_reach(kind, self.senders))
 
     @property
     def _window(self) -> Window:
@@ -180,7 +183,9 @@ class Draft:
         if not self.senders:
             return {"forecast": "Choose an account to see when it will be done.", "fits": None}
         if not self.kinds.total():
-            return {"forecast": "No recipients yet.", "fits": None}
+            return {"forecast": "No one to send it to yet.", "fits": None}
+        if not self._reached():
+            return {"forecast": f"No recipient can be reached: {what_they_reach(self.senders)}.", "fits": False}
         if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
             return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast.", "fits": None}
         lanes = draft_lanes(

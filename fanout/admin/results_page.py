@@ -65,7 +65,7 @@ def results_page(request: HttpRequest) -> HttpResponseBase:
     accounts, reminders = results.by_account(wanted), results.by_reminder(wanted)
     whole = results.whole(days)
     context = {
-        "title": "Results",
+        "title": "Results over time",
         "days": [Line(f"{day:%a %d %b}", "", one) for day, one in reversed(days.items())],
         "whole": [(label, getattr(whole, name)) for name, label in COLUMNS],
         "columns": COLUMNS,

@@ -12,6 +12,7 @@ from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
@@ -20,7 +21,7 @@ from accounts.models import Account
 from fanout.admin.list_actions import Question, asking_action, do_each
 from fanout.admin.model_admin import capped_counts, teams
 from fanout.admin.run_status import BUTTONS, Button, my_zone
-from fanout.admin.widgets import RUN, WAITING, capped_number
+from fanout.admin.widgets import RUN, capped_number
 from fanout.models import Run, RunTarget
 from fanout.models.run import LANE_ORDER
 from fanout.plans.forecast import forecast_runs
@@ -31,9 +32,12 @@ from reminders.moments import moment
 
 PILL_CAP = 1_000
 ARCHIVED = "archived"
+#: what the overview lists under "Going out now"; without a pill of its own
+UNDER_WAY = "under_way"
 MESSAGE_2 = "message_2"
 PILLS = (
     Run.Status.RUNNING,
+    Run.Status.QUEUED,
     Run.Status.WAITING,
     Run.Status.PREPARING,
     Run.Status.PAUSED,
@@ -52,9 +56,8 @@ class PillFilter(admin.SimpleListFilter):
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        # Old links with the status "queued", which used to have its own pill, still work.
-        statuses = ((str(status.value), str(status.label)) for status in [*PILLS, Run.Status.QUEUED])
-        return [*statuses, (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
+        statuses = ((str(status.value), str(status.label)) for status in PILLS)
+        return [*statuses, (UNDER_WAY, "Under way"), (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
         return pill_rows(queryset, self.value())
@@ -67,21 +70,24 @@ def pill_rows(runs: QuerySet[Run], pill: str | None) -> QuerySet[Run]:
     if pill == MESSAGE_2:
         return runs.filter(answers__isnull=False)
     runs = message_2.listed(runs)
-    return runs.filter(status__in=WAITING if pill in WAITING else [pill]) if pill else runs
+    if pill == UNDER_WAY:
+        return runs.filter(status__in=Run.UNDER_WAY)
+    return runs.filter(status=pill) if pill else runs
 
 
 def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
-    names = [str(status.value) for status in PILLS] + [MESSAGE_2, ARCHIVED]
-    counts = capped_counts({name: pill_rows(runs, name) for name in names}, PILL_CAP)
+    labels = {str(status.value): capfirst(status.label) for status in PILLS}
+    labels |= {MESSAGE_2: "Message 2", ARCHIVED: "Archived"}
+    counts = capped_counts({name: pill_rows(runs, name) for name in labels}, PILL_CAP)
     chosen = request.GET.get("status")
     listed = [
         {
             "name": name,
-            "label": name.capitalize().replace("_", " "),
+            "label": labels[name],
             "tone": RUN.get(name, "mute"),
             "count": capped_number(n, PILL_CAP),
             "url": _with_pill(request, name),
-            "chosen": name == chosen or (name in WAITING and chosen in WAITING),
+            "chosen": name == chosen,
         }
         for name, n in counts.items()
     ]

@@ -31,7 +31,7 @@ def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | N
 
 
 def read_going(runs: Sequence[Run], user: Any, now: datetime) -> None:
-    """Set `going` on each run; its badge then shows whether it waits behind another one."""
+    """Set `going` on each run."""
     progress = going_on(runs, user, now)
     for run in runs:
         run.__dict__["going"] = progress.get(run.pk, NO_PROGRESS)
@@ -43,9 +43,8 @@ def my_zone() -> str:
 
 
 def status_with_reason(run: Run, stands: RunProgress) -> SafeString:
-    """Return the badge with the reason beside it."""
-    run.__dict__["going"] = stands
-    reason = run.get_pause_reason_display() or why.short_why(run, stands.behind).removeprefix("waiting ")
+    """Return the badge with the reason beside it, which does not repeat the badge's word."""
+    reason = run.get_pause_reason_display() or why.short_why(run, stands.behind).removeprefix(f"{run.status} ")
     label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
     if run.status != Run.Status.PAUSED or run.resume_at is None:
         return label

@@ -146,8 +146,8 @@ class RunTargetAdmin(OwnedAdmin):
     )
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Leave out the run's name in the list of one run."""
-        return self.list_display[:-1] if request.GET.get(RUN_FILTER) else self.list_display
+        """Leave out the run's name in the list of one run, and the place in a run over all of them."""
+        return self.list_display[:-1] if request.GET.get(RUN_FILTER) else self.list_display[1:]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from django import forms
@@ -178,7 +179,7 @@ def remove_second_factor(model_admin: Any, request: HttpRequest, queryset: Query
 
 @admin.register(User)
 class CrierUserAdmin(SensitiveAdmin, UserAdmin):
-    list_display = ("name", "email", "role", "teams", "state", "seen", "has_second_factor")
+    list_display = ("name", "mail", "role", "teams", "state", "seen", "has_second_factor")
     list_display_links = None
     list_filter = (RoleFilter, TeamFilter, "is_active")
     actions = (remove_second_factor,)
@@ -191,6 +192,10 @@ class CrierUserAdmin(SensitiveAdmin, UserAdmin):
         return people.annotate(has_app=Exists(app))
 
     # --- the list ---------------------------------------------------------------------------------------
+
+    @admin.display(description="mail", ordering="email")
+    def mail(self, user: User) -> str:
+        return user.email or "–"
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         return super().changelist_view(request, {"title": "Users"} | (extra_context or {}))
@@ -398,12 +403,20 @@ class CrierGroupAdmin(SensitiveAdmin, GroupAdmin):
     list_filter = (GroupFilter,)
     change_form_template = "admin/auth/group/change_form.html"
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The pages say "team"; the model is Django's and keeps its name.
+        self.opts = copy(self.opts)
+        self.opts.verbose_name, self.opts.verbose_name_plural = "team", "teams"
+
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
-        context |= {"expert": for_experts(request), "list_name": "Teams"}
+        context |= {"expert": for_experts(request)}
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        return super().changelist_view(request, {"title": "Teams"} | (extra_context or {}))
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Count the teams only: their memberships are no things of their own to a person."""
+        deleted, _, lacking, protected = super().get_deleted_objects(objs, request)
+        return deleted, {self.opts.verbose_name_plural: len(objs)}, lacking, protected
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Group]:
         rows: QuerySet[Group] = super().get_queryset(request)

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from accounts import access
+from accounts.inputs import counted
 from fanout.admin.login import sensitive
 from fanout.admin.model_admin import OwnedAdmin, OwnedForm
 from fanout.models import WebhookDelivery, WebhookEndpoint
@@ -52,7 +53,8 @@ class WebhookEndpointAdmin(OwnedAdmin):
 
     @admin.display(description="events")
     def events(self, endpoint: WebhookEndpoint) -> str:
-        return ", ".join(endpoint.kinds)
+        labels = dict(WebhookEndpoint.Kind.choices)
+        return ", ".join(labels.get(kind, kind) for kind in endpoint.kinds)
 
     @admin.display(description="state")
     def state(self, endpoint: WebhookEndpoint) -> SafeString:
@@ -69,6 +71,13 @@ class WebhookEndpointAdmin(OwnedAdmin):
         if not change:
             secret = webhooks.rotate(obj, timezone.now())
             messages.warning(request, f"Copy the secret now, it is not shown again: {secret}")
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """The log of a webhook is deleted with it, although its rows are not deleted one by one."""
+        endpoints = list(objs)
+        log = WebhookDelivery.objects.filter(endpoint__in=endpoints).count()
+        counts = {"webhooks": len(endpoints)} | ({"webhook deliveries": log} if log else {})
+        return [str(endpoint) for endpoint in endpoints], counts, set(), []
 
     def get_urls(self) -> list[Any]:
         rotate = never_cache(self.admin_site.admin_view(sensitive(self.rotate_view)))
@@ -98,7 +107,20 @@ def send_again(model_admin: Any, request: HttpRequest, queryset: QuerySet[Webhoo
     for delivery in chosen:
         webhooks.resend(delivery, now)
     note("sent webhooks again", None, request.user, now, f"{len(chosen)} deliveries")
-    messages.success(request, f"{len(chosen)} deliveries will be sent again.")
+    messages.success(request, f"{counted(len(chosen), 'delivery')} will be sent again.")
+
+
+class EventFilter(admin.SimpleListFilter):
+    """Offers the known events: reading them from the log would go through all of it."""
+
+    title = "event"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(value), str(label)) for value, label in WebhookEndpoint.Kind.choices]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[WebhookDelivery]) -> QuerySet[WebhookDelivery]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
 
 
 @admin.register(WebhookDelivery)
@@ -109,7 +131,7 @@ class WebhookDeliveryAdmin(OwnedAdmin):
 
     list_display = ("kind", "to", "state_badge", "attempts", "answer", "created_at", "message_id")
     list_display_links = ("kind",)
-    list_filter = ("state", "kind", ("endpoint", admin.RelatedOnlyFieldListFilter))
+    list_filter = ("state", EventFilter, ("endpoint", admin.RelatedOnlyFieldListFilter))
     sortable_by = ()
     actions = (send_again,)
     fields = ("kind", "message_id", "to", "state", "attempts", "answer", "created_at", "settled_at", "payload")

@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
 from accounts.models import Account
 from fanout.models import Run, RunTarget
@@ -32,8 +33,6 @@ RUN = {
     Run.Status.SKIPPED: "mute",
     Run.Status.CANCELED: "mute",
 }
-#: statuses that are shown as waiting
-WAITING = (Run.Status.WAITING, Run.Status.QUEUED)
 TARGET = {
     RunTarget.Status.PENDING: "info",
     RunTarget.Status.SENDING: "busy",
@@ -79,19 +78,7 @@ def look(thing: Run | RunTarget | Account | Recipient) -> tuple[str, str]:
     """Return the tone and the text of a badge."""
     if untested(thing):
         return "warn", "Not tested"
-    if isinstance(thing, Run) and waits(thing):
-        return RUN[Run.Status.WAITING], Run.Status.WAITING.label
-    return tone(thing), thing.get_status_display()
-
-
-def waits(run: Run) -> bool:
-    """Return whether a limit or an earlier run holds it back; the badge does not tell the two apart.
-
-    `going`, where it has been read, knows whether the account sends another run first, even if the lane noted
-    something else.
-    """
-    going = run.__dict__.get("going")
-    return run.status in WAITING or bool(going and going.behind)
+    return tone(thing), capfirst(thing.get_status_display())
 
 
 def recipient_badges(recipient: Recipient, suppressed: bool) -> SafeString:

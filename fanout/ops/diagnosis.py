@@ -26,6 +26,7 @@ from accounts.channels import registry
 from accounts.inputs import counted
 from accounts.models import Account
 from accounts.signin import sign_in
+from config.env import in_var
 from config.problems import (
     ANOTHER_VERSION,
     BEHIND_A_PROXY,
@@ -293,7 +294,8 @@ def drivers() -> Verdict:
     alive = beating_drivers()
     late = LaneState.objects.filter(due_at__lt=now - timedelta(minutes=1), holder="").count()
     if not alive:
-        return Verdict("drivers", FAILED, "no driver is running, so nothing is sent", "look at var/log/drivers.log")
+        hint = f"look at {in_var('log/drivers.log')}"
+        return Verdict("drivers", FAILED, "no driver is running, so nothing is sent", hint)
     if late:
         hint = "raise BOT_FIRE_CONCURRENCY or DRIVER_SLOTS"
         return Verdict("drivers", WARNING, f"{late} lanes have been waiting for a driver for over a minute", hint)
@@ -308,7 +310,7 @@ def results() -> Verdict:
     if first is None:
         return Verdict("results", OK, "what providers answered is stored")
     text = f"{texts.unstored(overdue.count())}: {_refused_result(dict(first)) or 'it would take it now'}"
-    hint = "make room on its disk or let it write again; its own log and var/log/drivers.log say more"
+    hint = f"make room on its disk or let it write again; its own log and {in_var('log/drivers.log')} say more"
     return Verdict("results", FAILED, text, hint)
 
 
@@ -328,13 +330,13 @@ def _refused_result(target: dict[str, Any]) -> str:
 def inbound() -> Verdict:
     """Check that the inbound worker is running and keeps up."""
     if not inbound_worker.is_running():
-        hint = "the cluster main does it: look at var/log/main.log"
+        hint = f"the cluster main does it: look at {in_var('log/main.log')}"
         return Verdict("inbound", FAILED, "inbound events are not being processed", hint)
     now = timezone.now()
     waiting = InboundEvent.objects.filter(state=InboundEvent.State.NEW, came_at__lt=now - BEHIND, next_attempt_at=None)
     # Two queries, because each has its own index.
     if waiting.filter(RECEIPT).exists() or waiting.exclude(RECEIPT).exists():
-        hint = "look at var/log/main.log: is the database slow?"
+        hint = f"look at {in_var('log/main.log')}: is the database slow?"
         return Verdict("inbound", WARNING, "reports have been waiting for over a minute", hint)
     failed = InboundEvent.objects.filter(state=InboundEvent.State.FAILED, came_at__gt=now - timedelta(days=1))
     if count := failed[:LONG_QUEUE].count():
@@ -351,7 +353,7 @@ def schedules() -> Verdict:
         return Verdict("schedules", FAILED, f"{', '.join(missing)} is missing", hint)
     late = [s.name for s in stored.values() if s.next_run and s.next_run < timezone.now() - OVERDUE and s.repeats]
     if late:
-        hint = "the cluster main runs them: look at var/log/main.log"
+        hint = f"the cluster main runs them: look at {in_var('log/main.log')}"
         return Verdict("schedules", FAILED, f"{', '.join(sorted(late))} is overdue", hint)
     return Verdict("schedules", OK, f"{len(stored)} on time")
 
@@ -360,7 +362,7 @@ def reminders() -> Verdict:
     """Check that every due reminder becomes a run."""
     on, off = Reminder.objects.filter(enabled=True), Reminder.objects.filter(enabled=False, archived=False)
     if late := on.filter(next_fire_at__lt=timezone.now() - OVERDUE).count():
-        hint = "the cluster main fires them: look at var/log/main.log"
+        hint = f"the cluster main fires them: look at {in_var('log/main.log')}"
         return Verdict("reminders", FAILED, f"{late} overdue", hint)
     aside = off.exclude(firing_problem="")
     if named := ", ".join(f"“{reminder.title}” ({reminder.pk})" for reminder in aside[:NAMED]):
@@ -372,7 +374,7 @@ def reminders() -> Verdict:
 def queue() -> Verdict:
     waiting = OrmQ.objects.count()
     if waiting > LONG_QUEUE:
-        hint = "check that the cluster main is running: see var/log/main.log"
+        hint = f"check that the cluster main is running: see {in_var('log/main.log')}"
         return Verdict("queue", WARNING, f"{waiting} tasks are waiting", hint)
     return Verdict("queue", OK, f"{waiting} tasks are waiting")
 

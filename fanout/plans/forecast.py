@@ -387,8 +387,8 @@ MOST_NAMED = 3
 UNSEEN = "another run of this account"
 
 
-def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -> str:
-    """Return "waiting behind Library opening hours (87 left, about 2 min)"; empty where no run is in front."""
+def queued_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -> str:
+    """Return "queued behind Library opening hours (87 left, about 2 min)"; empty where no run is in front."""
     if not forecast.in_front or forecast.starts_at is None:
         return ""
     first, *others = forecast.in_front
@@ -396,14 +396,14 @@ def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -
     more = f" and {len(others)} more run{'s' if others[1:] else ''}" if others else ""
     left = sum(runs[pk].pending + runs[pk].sending for pk in forecast.in_front)
     wait = about((forecast.starts_at - now).total_seconds())
-    return f"waiting behind {name}{more} ({left:,} left, {wait})"
+    return f"queued behind {name}{more} ({left:,} left, {wait})"
 
 
 def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
     """Return the same sentence for many runs, in one query. Runs that the user may not see are not named; None is the
     shell, which sees all."""
     runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user)
-    return {pk: waiting_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
+    return {pk: queued_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
 
 
 def would_wait(forecast: Forecast, user: Any) -> str:

@@ -87,7 +87,7 @@ def test_person_in_a_region(raw: str, region: str | None, expected: str) -> None
         case("+999 123456789", "unknown country code", id="no-such-country"),
         case("120363025246125486@g.us", "group, not a person", id="group"),
         case("12345678901234@lid", "hidden WhatsApp id", id="hidden-id"),
-        case("ann@example.com", "looks like an e-mail address", id="mailbox"),
+        case("ann@example.com", "looks like a mail address", id="mailbox"),
         case("+49176\n12345678", "line break", id="line-break"),
         case("+" * 600, "too long", id="endless"),
     ],

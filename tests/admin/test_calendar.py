@@ -43,6 +43,12 @@ def test_week_and_month_show_the_firing(operator: Any) -> None:
         assert reverse("admin:reminders_reminder_change", args=[reminder.pk]) in page
 
 
+def test_an_account_that_does_not_send_is_not_full(operator: Any) -> None:
+    AccountFactory.create(owner=operator, label="Line", status="suspended")
+    page = login(operator).get(PAGE).content.decode()
+    assert '<p class="capacity full">suspended</p>' in page
+
+
 @pytest.mark.parametrize(
     "query", [{"day": "x"}, {"day": "9999-12-31"}, {"view": "x"}, {"account": "x"}, {"account": 9}]
 )

@@ -232,23 +232,22 @@ def test_a_run_is_under_the_pill_that_its_badge_names(operator, status):
     word = re.sub("<.*?>", "", badge(run))
     client = login(operator)
     pills = {pill["label"]: pill for pill in client.get(reverse("admin:fanout_run_changelist")).context["pills"][1:]}
-    label = {"Being prepared": "Preparing"}.get(word.capitalize(), word)
-    assert {name for name, pill in pills.items() if pill["count"] == "1"} == {label}
-    assert list(client.get(reverse("admin:fanout_run_changelist") + pills[label]["url"]).context["cl"].result_list) == [
-        run
-    ]
+    assert {name for name, pill in pills.items() if pill["count"] == "1"} == {word}
+    listed = client.get(reverse("admin:fanout_run_changelist") + pills[word]["url"]).context["cl"].result_list
+    assert list(listed) == [run]
     assert f">{word}</a>" in client.get(reverse("admin:reminders_reminder_changelist")).content.decode()
 
 
-def test_a_run_that_waits_behind_another_waits_in_every_list(operator):
+def test_a_run_behind_another_is_queued_in_every_list(operator):
+    """“Queued” is for the account's other runs, “waiting” for its limits."""
     now = timezone.now()
     account = AccountFactory.create(owner=operator, label="Community line")
-    for title, minutes in (("Town hall", 5), ("Friday market", 1)):
+    for title, status, minutes in (("Town hall", "running", 5), ("Friday market", "queued", 1)):
         RunFactory.create(
             reminder__owner=operator,
             reminder__title=title,
             account=account,
-            status="running",
+            status=status,
             targets={"pending": 50},
             scheduled_for=now - timedelta(minutes=minutes),
         )
@@ -258,7 +257,8 @@ def test_a_run_that_waits_behind_another_waits_in_every_list(operator):
         reverse("admin:reminders_reminder_changelist"),
     ):
         page = client.get(path).content.decode()
-        assert re.search(r'class="badge info"[^>]*>Waiting<', page), path
+        assert re.search(r'class="badge info"[^>]*>Queued<', page), path
+        assert ">Waiting<" not in page, path
 
 
 def test_facets_cannot_be_asked_for(things, boss):

@@ -464,6 +464,11 @@ def test_the_review_says_what_saving_would_refuse(operator):
     )
     errors = client.post(reverse("admin:reminders_reminder_add"), data).context["adminform"].form.errors
     assert {*errors} == {"subject", "paste"}
+    none = client.post(reverse("admin:reminders_reminder_forecast"), filled(mail, paste="+4917600000001")).json()
+    assert (none["fits"], none["forecast"]) == (
+        False,
+        "No recipient can be reached: Office (smtp) sends to mailboxes only.",
+    )
     whole = filled(mail, paste="ann@example.com", subject="Choir")
     assert client.post(reverse("admin:reminders_reminder_forecast"), whole).json()["missing"] == ""
 

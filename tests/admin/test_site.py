@@ -60,7 +60,9 @@ def test_pages_are_named_without_jargon(boss: Any) -> None:
 @pytest.mark.django_db
 def test_an_empty_list_says_so(operator: Any) -> None:
     path = reverse("admin:reminders_recipient_changelist")
-    assert "There is nothing here yet." in login(operator).get(path).content.decode()
+    page = login(operator).get(path).content.decode()
+    assert "There is nothing here yet." in page
+    assert 'name="action"' not in page, "nothing can be selected"
     assert "Nothing matches." in login(operator).get(path, {"q": "nobody"}).content.decode()
 
 
@@ -82,7 +84,14 @@ def test_cells_carry_the_name_of_their_column() -> None:
 
 @pytest.mark.parametrize(
     ("n", "noun", "words"),
-    [(0, "row", "0 rows"), (1, "row", "1 row"), (5_000, "address", "5,000 addresses"), (1, "address", "1 address")],
+    [
+        (0, "row", "0 rows"),
+        (1, "row", "1 row"),
+        (5_000, "address", "5,000 addresses"),
+        (1, "address", "1 address"),
+        (2, "delivery", "2 deliveries"),
+        (2, "day", "2 days"),
+    ],
 )
 def test_one_and_many(n: int, noun: str, words: str) -> None:
     assert counted(n, noun) == words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -94,6 +95,10 @@ def test_teams_have_members_and_the_roles_keep_their_names(boss, operator):
     assert list(choir.user_set.all()) == [operator]
     listed = client.get(reverse("admin:auth_group_changelist")).context["cl"].result_list
     assert [group.name for group in listed] == ["Choir"]
+    for path in (reverse("admin:auth_group_changelist"), reverse("admin:auth_group_delete", args=[choir.pk])):
+        page = client.get(path).content.decode().split("<main", 1)[1]
+        assert "team" in page
+        assert not re.search(r"\bgroups?\b", re.sub("<[^>]*>", " ", page).lower()), path
     role = Group.objects.get(name=OPERATORS)
     permissions = role.permissions.count()
     client.post(reverse("admin:auth_group_change", args=[role.pk]), {"name": "Renamed", "members": [operator.pk]})

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.browser import screenshots
+
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 GUIDE = DOCS / "operators.md"
 FORMS = re.compile(
@@ -96,7 +98,7 @@ def labelled(page: Any, label: str) -> Any:
 
 
 def take(page: Any, path: Path) -> None:
-    page.wait_for_timeout(800)
+    screenshots.settle(page)
     answer = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 55})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(base64.b64decode(answer["data"]))
@@ -104,8 +106,6 @@ def take(page: Any, path: Path) -> None:
 
 
 def main() -> None:
-    from tests.browser import screenshots
-
     with screenshots.scene():
         from playwright.sync_api import sync_playwright
 

@@ -164,11 +164,17 @@ def take(paths: dict[str, str]) -> None:
             for title, path in paths.items():
                 beat()
                 page.goto(server.url(path))
-                page.wait_for_timeout(600)
+                settle(page)
                 page.screenshot(path=TARGET / f"{title}{suffix}.png", full_page=True)
                 sys.stdout.write(f"{title}{suffix}.png\n")
             page.context.close()
         browser.close()
+
+
+def settle(page: Any) -> None:
+    """Wait for what the page's scripts fetch."""
+    page.wait_for_timeout(600)
+    page.wait_for_function("!document.querySelector('[data-forecast]')?.textContent.startsWith('Working')")
 
 
 if __name__ == "__main__":

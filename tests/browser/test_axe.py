@@ -1,4 +1,4 @@
-"""Run axe-core on every page in light, in dark and on a phone."""
+"""Run axe-core on every page in light, in dark and on a phone; none is wider than a desktop, a tablet or a phone."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tests.browser.pages import every_page
 from tests.factories import UserFactory
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
-DESKTOP, PHONE = ({"width": width, "height": 900} for width in (1280, 390))
+DESKTOP, TABLET, PHONE = ({"width": width, "height": 900} for width in (1280, 820, 390))
+SIZES = {"phone": PHONE, "tablet": TABLET}
 # All rules, the best practices too, and the size of targets, which is off by default.
 EVERYTHING = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
 # The dark theme changes nothing but colours.
 COLORS = {"resultTypes": ["violations"], "runOnly": ["color-contrast"]}
-LOOKS: dict[str, dict[str, Any]] = {"light": EVERYTHING, "phone": EVERYTHING, "dark": COLORS}
+LOOKS: dict[str, dict[str, Any]] = {"light": EVERYTHING, "tablet": {}, "phone": EVERYTHING, "dark": COLORS}
 # Django's own templates, with other words for each model: one model's stand for all in the further looks.
 ALIKE = ("_history", "_delete")
 
@@ -109,7 +110,9 @@ def test_axe_finds_nothing(boss: User, server: Server, chromium: Any, piece: int
         stands_for_itself = not name.endswith(ALIKE) or name in shown_in_all.values()
         for look, options in LOOKS.items() if stands_for_itself else [("light", EVERYTHING)]:
             look_at(tab, look)
-            wrong += [f"{name}, {look}: {fault}" for fault in faults(tab, options)]
+            wrong += [
+                f"{name}, {look}: {fault}" for fault in [*too_wide(tab), *(faults(tab, options) if options else [])]
+            ]
     tab.context.close()
     assert not wrong, "\n".join(wrong)
 
@@ -117,6 +120,12 @@ def test_axe_finds_nothing(boss: User, server: Server, chromium: Any, piece: int
 def look_at(tab: Any, look: str) -> None:
     """Change the open page's look; loading it once for each would take three times as long."""
     tab.emulate_media(color_scheme="dark" if look == "dark" else "light")
-    tab.set_viewport_size(PHONE if look == "phone" else DESKTOP)
+    tab.set_viewport_size(SIZES.get(look, DESKTOP))
+
+
+def too_wide(tab: Any) -> Iterator[str]:
+    wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    if wide > 1:
+        yield f"{wide} px too wide"
     moving = "document.getAnimations().filter(animation => animation instanceof CSSTransition).length"
     assert tab.evaluate(moving) == 0

@@ -70,7 +70,7 @@ def test_times_tick_and_what_comes_next_is_never_past(operator: User, server: Se
 def test_the_clock_is_guessed_from_the_browser(operator: User, server: Server, chromium: Any) -> None:
     page = chromium.new_context(timezone_id="Asia/Kuala_Lumpur").new_page()
     log_in(page, server, "mei", PASSWORD)
-    expect(page.locator(".my-zone")).to_have_text("times in Asia/Kuala_Lumpur")
+    expect(page.locator(".my-zone")).to_have_text("Times in Asia/Kuala_Lumpur")
 
 
 def test_numbers_shown_twice_on_a_page_agree_between_two_fetches(operator: User, server: Server, page: Any) -> None:

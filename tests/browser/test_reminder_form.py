@@ -234,6 +234,24 @@ def test_the_review_says_what_is_wrong_and_a_refused_form_leads_to_it(
     expect(page.locator("[data-passed]")).to_be_hidden()
 
 
+def test_the_forecast_is_green_only_when_everything_fits(operator: User, server: Server, page: Any) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    mail = AccountFactory.create(owner=operator, label="Office", channel="smtp", address="office@example.com")
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    line = page.locator("#forecast [data-forecast]")
+    page.select_option("#id_account", "")
+    expect(line).to_have_text("Choose an account to see when it will be done.")
+    expect(line).to_have_class("forecast quiet")
+    page.fill("#id_messages-0-text", "See you there")
+    page.fill("#id_paste", ME)
+    page.select_option("#id_account", str(mail.pk))
+    expect(line).to_contain_text("No recipient can be reached: Office (smtp) sends to mailboxes only.")
+    expect(line).to_have_class("forecast warn")
+    page.select_option("#id_account", label="Community line")
+    expect(line).to_contain_text("fits.")
+    expect(line).to_have_class("forecast good")
+
+
 def test_an_excel_list_is_read_into_the_box_and_its_fields_are_offered(
     operator: User, server: Server, page: Any, tmp_path: Path
 ) -> None:

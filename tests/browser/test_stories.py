@@ -332,3 +332,21 @@ def test_pages_open_without_complaint(operator: User, server: Server, page: Any)
         page.goto(server.url(path))
         page.wait_for_timeout(250)
         assert_it_fits(page, path)
+
+
+def test_the_header_is_one_line_and_the_persons_links_are_a_menu(operator: User, server: Server, page: Any) -> None:
+    page.goto(server.url())
+    menu = page.locator(".me")
+    for width, lines in ((1280, 1), (820, 2), (390, 2)):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.locator("#header").bounding_box()["height"] <= 50 * lines, width
+        expect(page.get_by_role("link", name="API tokens")).to_be_hidden()
+        menu.locator("summary").click()
+        expect(page.get_by_role("link", name="API tokens")).to_be_in_viewport()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("link", name="API tokens")).to_be_hidden()
+    menu.locator("summary").click()
+    page.get_by_role("link", name="Change password").click()
+    expect(page.locator(".breadcrumbs")).to_contain_text("Overview")
+    menu.locator("summary").click()
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()

@@ -159,6 +159,8 @@ def test_resume_until_a_later_hour(until, says):
     assert (run.window_closes_at == evening.replace(hour=20, minute=0)) == widened
     assert run.reminder.delivery_window_end_hour == 24
     assert run.events.filter(verb="window widened").exists() == widened
+    planned = [at for (at,) in run.targets.filter(status="pending").values_list("planned_at")]
+    assert all(at and evening <= at < run.window_closes_at for at in planned) == widened, "the plan is of now"
 
 
 def test_until_is_for_a_run_at_once():

@@ -42,7 +42,7 @@ def test_runs_say_when_they_are_done_and_what_they_wait_behind():
     RunFactory.create(title="Market", scheduled_for=timezone.now() - timedelta(minutes=1), **facts)
     later, sooner = data("runs", "--live")["runs"]
     assert (sooner["run"], sooner["per_minute"], sooner["waiting_why"]) == (first.pk, None, "")
-    assert later["waiting_why"] == "waiting behind Rent (30 left, about 30 min)"
+    assert later["waiting_why"] == "queued behind Rent (30 left, about 30 min)"
     assert sooner["expected_end"] < later["expected_end"]
 
 

@@ -293,3 +293,17 @@ def test_an_operator_adds_one_sees_its_secret_once_and_sends_again(operator, col
     row.refresh_from_db()
     assert row.secrets["current"] in new.replace("&#x2B;", "+")
     assert row.secrets["previous"] == secret
+
+
+def test_one_is_deleted_with_its_log(operator, colleague):
+    row = endpoint(operator, "https://hooks.example.org/x")
+    WebhookDelivery.objects.create(
+        endpoint=row, message_id="msg_1", kind="reply", payload={}, state="failed", created_at=timezone.now()
+    )
+    path = reverse("admin:fanout_webhookendpoint_delete", args=[row.pk])
+    assert "Webhook deliveries: 1" in login(operator).get(path).content.decode()
+    login(colleague).post(path, {"post": "yes"})
+    assert WebhookEndpoint.objects.exists(), "not by another person"
+    login(operator).post(path, {"post": "yes"})
+    assert not WebhookEndpoint.objects.exists()
+    assert not WebhookDelivery.objects.exists()

@@ -160,7 +160,7 @@ def queue(db: None) -> tuple[Run, Run]:
 
 def test_a_run_says_which_one_it_waits_behind(queue: tuple[Run, Run]) -> None:
     first, second = queue
-    assert str(why_run(second, NOW)) == "waiting behind Library opening hours (87 left, about 1 min)"
+    assert str(why_run(second, NOW)) == "queued behind Library opening hours (87 left, about 1 min)"
     assert str(why_run(first, NOW)).startswith("pace 60/min; next send")
     turn = why_run(second, NOW).next_send_at
     assert turn is not None
@@ -173,7 +173,7 @@ def test_other_peoples_runs_are_not_named(queue: tuple[Run, Run]) -> None:
     stranger = UserFactory.create()
     assert "Library" in behind(forecasts, second.owner, NOW)[second.pk]
     assert behind(forecasts, stranger, NOW)[second.pk] == (
-        "waiting behind another run of this account (87 left, about 1 min)"
+        "queued behind another run of this account (87 left, about 1 min)"
     )
 
 
@@ -181,7 +181,7 @@ def test_several_runs_in_front(queue: tuple[Run, Run]) -> None:
     _, second = queue
     third = RunFactory.create(account=second.account, status="queued", scheduled_for=NOW, targets={"pending": 5})
     assert behind(forecast_runs([third], NOW), None, NOW)[third.pk] == (
-        "waiting behind Library opening hours and 1 more run (117 left, about 2 min)"
+        "queued behind Library opening hours and 1 more run (117 left, about 2 min)"
     )
 
 

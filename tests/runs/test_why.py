@@ -102,7 +102,7 @@ def paced(**fields: Any) -> LaneNow:
         ),
         case(
             LANE,
-            replace(RUN, behind="waiting behind another", recorded=RECORDED),
+            replace(RUN, behind="queued behind another", recorded=RECORDED),
             "the provider asked to wait; next send 12:00 (America/New_York)",
             at("2026-01-05T17:00"),
             id="the lane's own reason first",

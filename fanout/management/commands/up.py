@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
+from config.env import in_var
 from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
 from config.logins import DEMO_LOGINS, demo_logins
 from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
@@ -114,12 +114,7 @@ class Command(PlainCommand):
         if demo:
             for name, password in DEMO_LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
-        self.say(f"Ctrl-C stops everything. Logs are in {_shown(settings.VAR_DIR / 'log')}.\n")
-
-
-def _shown(path: Path) -> str:
-    """Return the path as a person types it in the project's directory."""
-    return str(path.relative_to(settings.BASE_DIR) if path.is_relative_to(settings.BASE_DIR) else path)
+        self.say(f"Ctrl-C stops everything. Logs are in {in_var('log')}.\n")
 
 
 def _is_this_machine(host: str) -> bool:

@@ -1,6 +1,6 @@
 "use strict";
 
-// Keys for the whole site, filters on a phone, and what Django's own scripts leave without a name for screen readers.
+// Keys for the whole site, menus, filters on a phone, and what Django's own scripts leave without a name for screen readers.
 (() => {
   const keys = document.getElementById("keys");
   const ELSEWHERE = "input, textarea, select, [contenteditable], dialog[open]";
@@ -28,14 +28,14 @@
 
   if (window.location.hash === "#searchbar") document.getElementById("searchbar")?.focus();
 
-  // What stands open on a wide page (further filters, the links of the person) is a closed menu on a phone.
+  // Further filters stand open on a wide page and are a closed menu on a phone.
   const narrow = window.matchMedia("(max-width: 767px)");
   const fold = () => document.querySelectorAll("details.more").forEach((one) => (one.open = !narrow.matches || "chosen" in one.dataset));
   fold();
   narrow.addEventListener("change", fold);
 
   // One menu at a time, and none after a click elsewhere or Escape.
-  const menus = () => document.querySelectorAll("details.filter[open]");
+  const menus = () => document.querySelectorAll("details.filter[open], details.menu[open]");
   document.addEventListener("click", (event) => {
     for (const one of menus()) if (!one.contains(event.target)) one.open = false;
   });

@@ -155,7 +155,7 @@ document.addEventListener("DOMContentLoaded", () => {
   problems.setAttribute("aria-live", "polite");
   paste.closest(".form-row").append(problems);
   const segment = form.elements.namedItem("segment");
-  const members = node("p", "quiet");
+  const members = node("div", "help");
   members.dataset.segment = "";
   members.setAttribute("aria-live", "polite");
   segment?.closest(".form-row").append(members);

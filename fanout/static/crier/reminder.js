@@ -170,12 +170,17 @@ document.addEventListener("DOMContentLoaded", () => {
     place("wrong").hidden = !sentences.length;
   }
 
+  // Green only when everything fits; null: that is not known yet.
+  function sayForecast(text, fits) {
+    const line = card.querySelector("[data-forecast]");
+    line.textContent = text;
+    line.className = `forecast ${fits === null ? "quiet" : fits ? "good" : "warn"}`;
+  }
+
   function show(answer) {
     showExamples(answer.wording, answer.examples);
     showLanes(answer.lanes);
-    const line = card.querySelector("[data-forecast]");
-    line.textContent = answer.forecast;
-    line.className = `forecast ${answer.fits === null ? "quiet" : answer.fits ? "good" : "warn"}`;
+    sayForecast(answer.forecast, answer.fits);
     say("problem", answer.problem);
     say("words", answer.words);
     say("window", answer.window);
@@ -212,7 +217,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function silent() {
-    card.querySelector("[data-forecast]").textContent = "No answer from the server.";
+    sayForecast("No answer from the server.", false);
     showWrong(["It could not be checked: the server does not answer. It is checked when you save."]);
   }
 
@@ -225,6 +230,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   review.hidden = false;
   settle();
+  sayForecast("Working it out …", null);
   showSenders();
   showFields();
   showSchedule();
