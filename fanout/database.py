@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from django.db import connection
+import psycopg
+from django.db import IntegrityError, connection
 from psycopg.conninfo import make_conninfo
 
 Row = dict[str, Any]
@@ -67,6 +68,13 @@ def execute(statement: str, parameters: dict[str, Any] | list[Any]) -> list[Row]
             return []
         names = [column.name for column in cursor.description]
         return [dict(zip(names, row)) for row in cursor.fetchall()]
+
+
+def raise_unless(error: IntegrityError, *constraints: str) -> None:
+    """Raise the error again unless one of these constraints caused it: only a conflict that was expected is caught."""
+    cause = error.__cause__
+    if not isinstance(cause, psycopg.Error) or cause.diag.constraint_name not in constraints:
+        raise error
 
 
 def lock_in_order(table: str, key: str, keys: str) -> str:

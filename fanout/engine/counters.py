@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-AGAIN_WITHIN = 0.25  # seconds: a run that changes again so soon is hot
+AGAIN_WITHIN = 0.25  # seconds: a run that changes three times so soon is hot
 COUNT_EVERY = 1.0  # seconds between two versions of a hot run's row
 
 # Read by the trigger that counts, for this transaction.
@@ -28,10 +28,14 @@ FOLD_ALL = FOLD.replace("%(runs)s::bigint[]", "ARRAY(SELECT DISTINCT run_id FROM
 
 
 class HotRuns:
-    """When one driver's commits last changed and counted each of its runs."""
+    """When one driver's commits last changed and counted each of its runs.
+
+    A claim and its answer are two changes: of a run that is sent at a pace they are written at once. Appending one of
+    them and folding it in a second later cost twice as much.
+    """
 
     def __init__(self) -> None:
-        self._changed: dict[int, float] = {}
+        self._changed: dict[int, tuple[float, float]] = {}  # the change before the last one, and the last one
         self._counted: dict[int, float] = {}
         self.uncounted: set[int] = set()  # with changes that were appended
 
@@ -43,14 +47,15 @@ class HotRuns:
         return [
             run
             for run in runs
-            if self._changed.get(run, changed_after) > changed_after
+            if run in self._changed
+            and self._changed[run][0] > changed_after
             and self._counted.get(run, counted_after) > counted_after
         ]
 
     def written(self, runs: Iterable[int], hot: Collection[int], now: float) -> None:
         """Note a commit."""
         for run in runs:
-            self._changed[run] = now
+            self._changed[run] = (self._changed[run][1] if run in self._changed else 0.0, now)
             if run in hot:
                 self.uncounted.add(run)
             else:
@@ -64,6 +69,6 @@ class HotRuns:
     def due(self, now: float) -> list[int]:
         """Return the runs whose appended changes are to be counted now, and forget those that are at rest."""
         before = now - COUNT_EVERY
-        self._changed = {run: at for run, at in self._changed.items() if at > before}
+        self._changed = {run: at for run, at in self._changed.items() if at[1] > before}
         self._counted = {run: at for run, at in self._counted.items() if at > before}
         return sorted(run for run in self.uncounted if run not in self._counted)

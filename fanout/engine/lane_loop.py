@@ -44,6 +44,9 @@ class Sleep:
     run_id: int | None = None
 
 
+UNTIL_WOKEN = Sleep(None)
+
+
 class Lane:
     def __init__(self, dispatcher: Dispatcher, runs: list[LaneRun]) -> None:
         self.dispatcher = dispatcher
@@ -223,7 +226,7 @@ class Lane:
 
     async def _next_run(self, now: datetime) -> tuple[LaneRun | None, Sleep]:
         """Return the first run with something to send now, in lane order, and else how long to sleep."""
-        sleep = Sleep(None)
+        sleep = UNTIL_WOKEN
         for run in list(self.runs):
             if (
                 run.scheduled_for > now and not run.attempted

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -340,8 +340,9 @@ SELECT w.n, next.*
                WITH ORDINALITY
                  AS w(run, account, now, open, earlier, follow_up, no_new_chats, message_1, most, n)) AS w
  CROSS JOIN LATERAL (
-SELECT t.id, t.address, t.parts_sent, t.part_ids, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
-       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat, {LAST_WROTE_AT} AS last_wrote_at,
+SELECT t.id, t.address, t.parts_sent, nullif(t.part_ids, '{{}}') AS part_ids, t.attempts, t.values, t.expires_at,
+       p.status AS recipient_status, p.follow_up_attempts, p.cooldown_until, p.limited,
+       {NEW_CHAT} AS new_chat, {LAST_WROTE_AT} AS last_wrote_at,
        EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.message_1 AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
@@ -409,24 +410,42 @@ async def next_retries(ledger: Ledger, lanes: list[Remaining]) -> list[Row]:
 
 
 def target(row: Row, follow_up: bool) -> Target:
-    person = Prospect(
-        row["recipient_status"],
-        row["follow_up_attempts"],
-        cooldown_until=row["cooldown_until"],
-        limited=row["limited"],
-    )
-    facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"], row["no_message_1"])
     return Target(
         row["id"],
         row["address"],
         row["parts_sent"],
         row["attempts"],
-        facts,
+        _facts(
+            row["recipient_status"],
+            row["follow_up_attempts"],
+            row["cooldown_until"],
+            row["limited"],
+            row["suppressed"],
+            follow_up,
+            row["expires_at"],
+            row["no_message_1"],
+        ),
         row["values"],
         new_chat=row["new_chat"],
         last_wrote_at=row["last_wrote_at"],
-        part_ids=row["part_ids"],
+        part_ids=row["part_ids"] or {},
     )
+
+
+@lru_cache(maxsize=1000)
+def _facts(
+    status: str,
+    attempts: int,
+    cooldown_until: datetime | None,
+    limited: bool,
+    suppressed: str,
+    follow_up: bool,
+    expires_at: datetime | None,
+    no_message_1: bool,
+) -> TargetFacts:
+    """Return what the gates know of a target. It is never changed, and most targets share it."""
+    person = Prospect(status, attempts, cooldown_until=cooldown_until, limited=limited)
+    return TargetFacts(suppressed, person, follow_up, expires_at, no_message_1)
 
 
 async def under_backpressure(ledger: Ledger, accounts: list[int]) -> list[bool]:

@@ -3,7 +3,7 @@
 from fanout.models.api import KeptAnswer, SingleMessage
 from fanout.models.events import Event, InboundEvent, Notification, Subscription
 from fanout.models.lane import Activity, ClusterBeat, Driver, KnownChat, KnownId, LaneState, MediaUpload, Tally
-from fanout.models.run import Offload, PauseReason, Run, RunTarget
+from fanout.models.run import Correction, Offload, PauseReason, Run, RunTarget
 from fanout.models.server import KnownServer, LostClaim
 from fanout.models.trail import TrailEntry
 from fanout.models.webhooks import WebhookDelivery, WebhookEndpoint, WebhookEvent
@@ -11,6 +11,7 @@ from fanout.models.webhooks import WebhookDelivery, WebhookEndpoint, WebhookEven
 __all__ = [
     "Activity",
     "ClusterBeat",
+    "Correction",
     "Driver",
     "Event",
     "InboundEvent",

@@ -246,6 +246,22 @@ class Offload(models.Model):
         return f"{self.moved:,} of {self.total:,} targets moved to {self.account.label}"
 
 
+class Correction(models.Model):
+    """A correction of very many targets that is under way: a task carries it out in chunks."""
+
+    # The run page shows what is under way.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="corrections")
+    began_at = models.DateTimeField()
+    # Unconfirmed targets were delivered, or are sent again; null: failed ones are tried again.
+    delivered = models.BooleanField(null=True)
+    words = models.CharField(max_length=200, blank=True)  # for the timeline
+    targets = ArrayField(models.BigIntegerField())
+    done = models.PositiveIntegerField(default=0)  # of them, in their order
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {len(self.targets):,} targets corrected"
+
+
 class RunTarget(models.Model):
     """One recipient in one run."""
 

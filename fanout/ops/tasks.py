@@ -34,8 +34,8 @@ from fanout.engine.outbox import Outbox
 from fanout.inbound import worker
 from fanout.lanes import accounts, reputation, results
 from fanout.lanes.lane_rows import wake_after_clock_change
+from fanout.models import Correction, KeptAnswer, Offload, SingleMessage
 from fanout.models import Driver as DriverRow
-from fanout.models import KeptAnswer, Offload, SingleMessage
 from fanout.ops import audit, heartbeat, passing_on, webhooks
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, corrections, firing, freezing, message_2, sequences, server, single_messages
@@ -208,7 +208,7 @@ def go_on_preparing(now: datetime) -> None:
 
 def go_on_with_offloads(now: datetime) -> None:
     """Go on with offloads that a crash interrupted, or whose task is lost."""
-    if Offload.objects.exists():
+    if Offload.objects.exists() or Correction.objects.exists():
         controls.enqueue_rest()
 
 
@@ -305,10 +305,12 @@ def prepare_runs() -> None:
 
 
 def carry_on() -> None:
-    """Carry large controls to their end, in as many tasks as needed: offloads, and the targets of canceled runs."""
+    """Carry large controls to their end, in as many tasks as needed: offloads, corrections of very many targets, and
+    the targets of canceled runs."""
     now = timezone.now()
-    controls.sweep_canceled(now, CARRY_ON_FOR / 2)
-    if not corrections.carry_on_offloads(now, CARRY_ON_FOR / 2):
+    controls.sweep_canceled(now, CARRY_ON_FOR / 3)
+    at_their_end = corrections.carry_on_offloads(now, CARRY_ON_FOR / 3)
+    if not corrections.carry_on_corrections(now, CARRY_ON_FOR / 3) or not at_their_end:
         controls.enqueue_rest()
 
 

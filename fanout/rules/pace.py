@@ -106,6 +106,8 @@ def after_claim(
     state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random, backpressure: bool = False
 ) -> PaceState:
     """Return the pace after a message was claimed at `at`."""
+    if not (settings.per_minute or settings.max_gap > 0 or settings.batch_size):
+        return state  # nothing limits the account
     bucket = Bucket(state, settings)
     bucket.spend(at.timestamp(), rng, backpressure)
     arrival = state.theoretical_arrival

@@ -28,7 +28,7 @@ from accounts.signin import NoAnswer, listed_contacts, listed_groups
 from fanout.database import Steps, carry_out, execute
 from fanout.lanes import account_limits, status
 from fanout.lanes.lane_rows import lock_lanes
-from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.models import Correction, Event, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
 from fanout.models.trail import by_token, note, shell_user
 from fanout.rules.gates import goes_on_at
@@ -373,10 +373,32 @@ def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | Non
         ids = list(failed.values_list("pk", flat=True))
         if not ids:
             return ControlResult(False, "There are no failed targets to retry.", run)
+        if len(ids) > transitions.CHUNK:
+            return begin_correction(run, user, now, ids, None, "retry failed", "failed targets will be tried again")
         was_finished = carry_out(transitions.reopen(run.pk, now))
         log_event(run, user, now, "retry failed", f"{len(ids)} targets")
     was_finished |= reopen_targets(run, ids, now)
     return go_on_if_open(run, now, f"{len(ids)} failed targets will be tried again.", was_finished)
+
+
+def begin_correction(
+    run: Run,
+    user: User,
+    now: datetime,
+    targets: list[int],
+    delivered: bool | None,
+    verb: str,
+    what: str,
+    words: str = "",
+) -> ControlResult:
+    """Note a correction of more targets than a person should wait for; a task carries it out, also after a crash: see
+    `fanout.runs.corrections.carry_on_corrections`. The caller has locked the run. `what`: what happens to them."""
+    if under_way := Correction.objects.filter(run=run).first():
+        return ControlResult(False, f"{under_way} so far: wait until the rest has followed.", run)
+    Correction.objects.create(run=run, began_at=now, targets=targets, delivered=delivered, words=words)
+    log_event(run, user, now, verb, f"{len(targets)} {f'× {words}' if words else 'targets'}")
+    transaction.on_commit(enqueue_rest)
+    return ControlResult(True, f"{len(targets):,} {what}, a few thousand at a time.", run)
 
 
 def reopen_targets(run: Run, ids: list[int], now: datetime) -> bool:

@@ -6,6 +6,7 @@ Like the controls, each is one call that returns a sentence, also when nothing w
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -20,7 +21,7 @@ from accounts.models import Account
 from fanout.database import LOCK_RUNS, carry_out, execute
 from fanout.lanes import chats, status
 from fanout.lanes.lane_rows import lock_lanes, wake_lanes
-from fanout.models import Activity, Offload, Run, RunTarget
+from fanout.models import Activity, Correction, Offload, Run, RunTarget
 from fanout.models.trail import note
 from fanout.plans.queue import movable, run_shares, shares_in_words
 from fanout.rules.outcomes import next_part
@@ -29,6 +30,7 @@ from fanout.runs.controls import (
     CHUNKS_FOR,
     ControlResult,
     User,
+    begin_correction,
     change,
     describe_pause,
     enqueue_rest,
@@ -42,6 +44,8 @@ from fanout.runs.planning import plan_anew
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.targets import restore
 
+log = logging.getLogger("crier.corrections")
+
 # --- unconfirmed targets ---------------------------------------------------------------------------------
 
 
@@ -52,8 +56,11 @@ def settle(
 
     `words`: the timeline's, where it was neither.
     """
+    ids, words = list(ids), words or _settled_as(delivered, by_provider)
+    if len(ids) > transitions.CHUNK:
+        return _settle_many(run, ids, delivered, user, now, words)
     with change(run, user):
-        unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
+        unconfirmed = run.targets.filter(pk__in=ids, status=RunTarget.Status.UNCONFIRMED)
         targets = list(unconfirmed.select_related("account"))
         if not targets:
             return ControlResult(False, "These targets are no longer unconfirmed.", run)
@@ -66,7 +73,7 @@ def settle(
         if delivered and again:
             # In this transaction: after a crash in between they would be unconfirmed, and settled a second time.
             carry_out(transitions.reopen_targets(run.pk, again, len(run.parts), now))
-        log_event(run, user, now, "settled", f"{len(targets)} × {words or _settled_as(delivered, by_provider)}")
+        log_event(run, user, now, "settled", f"{len(targets)} × {words}")
         if not again:
             carry_out(transitions.rejudge(run.pk, now))
     if again:
@@ -74,6 +81,57 @@ def settle(
         return _send_again(run, len(again), was_finished, now)
     what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
     return ControlResult(True, f"{len(targets)} targets {what}.", run)
+
+
+def _settle_many(run: Run, ids: list[int], delivered: bool, user: User, now: datetime, words: str) -> ControlResult:
+    """Have a task settle them, chunk by chunk, by the same function."""
+    with change(run, user):
+        unconfirmed = run.targets.filter(status=RunTarget.Status.UNCONFIRMED, pk__in=ids)
+        targets = list(unconfirmed.order_by("position", "pk").values_list("pk", flat=True))
+        if not targets:
+            return ControlResult(False, "These targets are no longer unconfirmed.", run)
+        what = f"targets will be {'marked as delivered' if delivered else 'sent again'}"
+        return begin_correction(run, user, now, targets, delivered, "settling", what, words)
+
+
+def carry_on_corrections(now: datetime, seconds: float) -> bool:
+    """Carry on with the corrections that are under way, one after the other. Returns whether all are at their end."""
+    until = time.monotonic() + seconds
+    for pk, run_id in list(Correction.objects.order_by("pk").values_list("pk", "run_id")):
+        try:
+            while time.monotonic() < until and _correct_chunk(pk, now):
+                pass
+        except Exception:
+            # One that fails must not hold up the others; it is tried again in the next minute.
+            log.exception("a correction could not be carried on", extra={"run": run_id})
+    return not Correction.objects.exists()
+
+
+def _correct_chunk(pk: int, now: datetime) -> bool:
+    """Correct the next targets and note how far it got, in one transaction. Returns whether there may be more.
+
+    Each target has its turn once: what fails again meanwhile is not tried a second time. A run goes on with its first
+    targets, or when it was finished; one that an operator has paused since waits for the operator."""
+    with transaction.atomic():
+        rows = Correction.objects.select_for_update(of=("self",), skip_locked=True).select_related("run")
+        under_way = rows.filter(pk=pk).first()
+        if under_way is None:
+            return False  # at its end, or another task is at it
+        run, first = under_way.run, under_way.done
+        chunk = under_way.targets[first : first + transitions.CHUNK]
+        if not chunk:
+            under_way.delete()
+            return False
+        if under_way.delivered is not None:
+            settle(run, chunk, under_way.delivered, None, now, words=under_way.words)
+        else:
+            failed = run.targets.filter(pk__in=chunk, status=RunTarget.Status.FAILED).values_list("pk", flat=True)
+            was_finished = reopen_targets(run, list(failed), now)
+            if was_finished or not first:
+                go_on_if_open(run, now, "", was_finished)
+        under_way.done = first + len(chunk)
+        under_way.save(update_fields=["done"])
+    return True
 
 
 def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> ControlResult:

@@ -15,7 +15,7 @@ from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Greatest
 
 from accounts.models import Account
-from fanout.database import carry_out, execute
+from fanout.database import carry_out, execute, raise_unless
 from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
@@ -275,7 +275,8 @@ def _make_run(
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
                 send_off(run, targets.total, now, together)
-    except IntegrityError:
+    except IntegrityError as error:
+        raise_unless(error, "run_once_per_moment")
         return None
     return run
 

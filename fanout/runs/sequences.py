@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from fanout.database import raise_unless
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run
 from fanout.plans.audience import recipients_of, unanswered
@@ -84,7 +85,8 @@ def _make(parent: Run, number: int, at: datetime, now: datetime) -> Run | None:
             detail = f"follow-up {number} of run {parent.pk}"
             Event.objects.create(run=run, at=now, verb="fired", detail=detail)
             send_off(run, recipients_of(run)[: LARGE + 1].count(), now, together)
-    except IntegrityError:
+    except IntegrityError as error:
+        raise_unless(error, "run_one_follow_up_per_step", "run_once_per_moment")
         return None  # this follow-up exists
     wake_lanes_at(together.due, now)
     return run

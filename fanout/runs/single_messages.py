@@ -23,7 +23,7 @@ from django_q.tasks import async_task
 from accounts import access
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.database import LOCK_RUNS, carry_out, execute
+from fanout.database import LOCK_RUNS, carry_out, execute, raise_unless
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, SingleMessage
 from fanout.models.trail import by_token
@@ -224,7 +224,8 @@ def _make_run(message: SingleMessage, now: datetime) -> Run:
         try:
             with transaction.atomic():
                 run = Run.objects.create(**facts, scheduled_for=starts + timedelta(microseconds=microseconds))
-        except IntegrityError:
+        except IntegrityError as error:
+            raise_unless(error, "run_once_per_moment")
             continue  # another run of this moment
         Event.objects.create(run=run, at=now, verb="fired", detail="the first message came")
         return run

@@ -318,21 +318,28 @@ def reopen_targets(run: int, targets: list[int], parts: int, now: datetime) -> S
 
 # --- finished ---------------------------------------------------------------------------------------------
 
+# A run that ends without a single try, because every person opted out or the like meanwhile, did what it should: it is
+# skipped, as if all had been left out when it was made. Not where its window has closed: then no one was asked. Message
+# 2 and runs of single messages go on with the next reply or message, which a skipped run does not.
+LEFT_ALL_OUT = f"""status IN {UNFINISHED} AND skipped = total AND total > 0 AND first_attempt_at IS NULL
+       AND window_closes_at > %(now)s::timestamptz AND answers_id IS NULL AND collects = '' AND NOT is_test"""
+END = f"CASE WHEN {LEFT_ALL_OUT} THEN %(untried)s::varchar ELSE {VERDICT} END"
+
 # Only when pending and sending are both zero. The same rule judges a finished run again when one of its targets was
 # settled differently.
 FINISH = f"""
 UPDATE fanout_run
-   SET status = {VERDICT},
+   SET status = {END},
        finished_at = CASE WHEN status IN {JUDGED} THEN finished_at ELSE %(now)s END,
        pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
  WHERE id = %(run)s AND pending = 0 AND sending = 0
-   AND (status IN {UNFINISHED} OR status IN {JUDGED}) AND status <> {VERDICT}
+   AND (status IN {UNFINISHED} OR status IN {JUDGED}) AND status <> {END}
 RETURNING *
 """
 
 
 def finish(run: int, now: datetime) -> Steps[bool]:
-    rows = yield FINISH, {"run": run, "now": now}
+    rows = yield FINISH, {"run": run, "now": now, "untried": Status.SKIPPED.value}
     for row in rows:
         summary = yield from finished(row)
         # Message 2 is finished after every reply, and a run of single messages after each of them, which is not worth a
@@ -354,6 +361,8 @@ SELECT status, cause, count(*) FROM (
 
 def finished(row: Row) -> Steps[str]:
     """Return the summary of a finished run, with the causes of what was not delivered."""
+    if row["status"] == Status.SKIPPED:
+        return texts.none_queued(row, (yield from reasons_left_out(row["id"])))
     causes: dict[str, list[str]] = {"failed": [], "skipped": []}
     if row["failed"] or row["skipped"]:
         for group in (yield CAUSES, {"run": row["id"]}):
@@ -396,7 +405,7 @@ SELECT a.id, %(run)s, %(title)s::varchar, %(body)s::text, 'warning', %(now)s::ti
 def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
     """Record that a delivered message bounced. A finished run is judged and told again; the others say so when they
     end."""
-    rows = yield FINISH, {"run": run, "now": now}
+    rows = yield FINISH, {"run": run, "now": now, "untried": Status.SKIPPED.value}
     for row in rows or (yield FINISHED, {"run": run}):
         summary = yield from finished(row)
         if rows:
@@ -445,7 +454,7 @@ def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
     """Fail a run whose window closed before the first attempt: all targets are skipped, and nothing can be resumed."""
     while (yield from skip_unstarted(run, now)):
         pass
-    rows = yield FINISH, {"run": run, "now": now}
+    rows = yield FINISH, {"run": run, "now": now, "untried": Status.FAILED.value}
     for row in rows:
         yield _tell(row, texts.closed_before_start(row), now)
     return bool(rows)

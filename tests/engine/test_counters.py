@@ -29,12 +29,24 @@ WORDS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
 # --- which runs are hot -----------------------------------------------------------------------------------
 
 
-def test_a_run_is_hot_when_it_changes_again_at_once() -> None:
+def test_a_run_is_hot_at_its_third_change_within_a_moment() -> None:
     runs = HotRuns()
     assert runs.among([1, 2], 10.0) == []
     runs.written([1, 2], [], 10.0)
-    assert runs.among([1, 2, 3], 10.0 + AGAIN_WITHIN / 2) == [1, 2]
+    assert runs.among([1, 2], 10.0) == []
+    runs.written([1], [], 10.0 + AGAIN_WITHIN / 2)
+    assert runs.among([1, 2, 3], 10.0 + AGAIN_WITHIN / 2) == [1]
     assert runs.among([1, 2], 10.0 + AGAIN_WITHIN) == []
+
+
+def test_a_run_at_a_pace_is_never_hot() -> None:
+    """Its claim and its answer are changes of their own, which nothing has to fold."""
+    runs = HotRuns()
+    for claimed_at in (10.0, 11.5, 13.0):
+        for now in (claimed_at, claimed_at + 0.15):
+            assert runs.among([1], now) == []
+            runs.written([1], [], now)
+            assert runs.due(now) == []
 
 
 def test_a_hot_run_is_counted_once_a_second() -> None:
@@ -45,7 +57,7 @@ def test_a_hot_run_is_counted_once_a_second() -> None:
         if not hot:
             counted.append(now)
         runs.written([1], hot, now)
-    assert len(counted) == 3
+    assert len(counted) == 4  # the first two changes, then once a second
     assert runs.due(now) == []
     assert runs.due(counted[-1] + COUNT_EVERY) == [1]
     runs.counted([1], now + COUNT_EVERY)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 
 from fanout.models import Activity, Event, LaneState, Notification, Run
@@ -228,6 +228,15 @@ def test_one_that_breaks_leaves_the_others_of_its_chunk_alone(stage: Stage, monk
     assert [run.reminder for run in runs] == [first, third]
     broken.refresh_from_db()
     assert broken.next_fire_at == MONDAY + timedelta(minutes=5)
+
+
+def test_only_a_second_run_of_the_moment_is_no_error(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account())
+    assert firing.make_run(reminder, MONDAY, MONDAY) is not None
+    assert firing.make_run(reminder, MONDAY, MONDAY) is None
+    reminder.delivery_window_end_hour = reminder.delivery_window_start_hour  # refused by run_window_in_one_day
+    with pytest.raises(IntegrityError, match="run_window_in_one_day"):
+        firing.make_run(reminder, MONDAY + timedelta(hours=1), MONDAY)
 
 
 def test_lanes_are_woken_together_when_all_else_is_written(stage: Stage) -> None:

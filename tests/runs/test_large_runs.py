@@ -145,6 +145,67 @@ def test_a_large_run_is_canceled_in_chunks(stage: Stage, small_chunks: None) -> 
     assert (fresh(run).skipped, run.pending) == (7, 0)
 
 
+def stopped(stage: Stage, status: str) -> Run:
+    """A run of which no target was delivered."""
+    run = stage.fire(stage.reminder(stage.account(), groups=5))
+    prepare(stage, run)
+    run.targets.update(status=status, claimed_at=stage.now, attempts=1)
+    carry_out(transitions.finish(run.pk, stage.now))
+    assert fresh(run).status == "failed"
+    return run
+
+
+def carry_on(now: datetime) -> None:
+    assert corrections.carry_on_corrections(now, 60)
+
+
+def test_many_failed_targets_are_retried_in_chunks(stage: Stage, small_chunks: None) -> None:
+    run = stopped(stage, "failed")
+    answer = controls.retry_failed(run, None, stage.now)
+    assert (answer.ok, answer.text) == (True, "5 failed targets will be tried again, a few thousand at a time.")
+    assert "0 of 5 targets corrected so far" in controls.retry_failed(run, None, stage.now).text
+    assert corrections._correct_chunk(run.corrections.get().pk, stage.now)
+    assert (fresh(run).pending, run.status) == (2, "queued")  # the first ones go out
+    controls.pause(run, None, stage.now)
+    carry_on(stage.now)
+    assert (fresh(run).pending, run.status) == (5, "paused")  # not resumed against an operator's will
+    controls.resume(run, None, stage.now)
+    stage.play()
+    assert (fresh(run).status, run.sent) == ("success", 5)
+    assert Event.objects.filter(run=run, verb="retry failed", detail__startswith="5 targets").count() == 1
+
+
+def test_what_fails_again_meanwhile_is_not_retried_twice(stage: Stage, small_chunks: None) -> None:
+    run = stopped(stage, "failed")
+    controls.retry_failed(run, None, stage.now)
+    assert corrections._correct_chunk(run.corrections.get().pk, stage.now)
+    run.targets.filter(status="pending").update(status="failed")
+    carry_on(stage.now)
+    assert (fresh(run).pending, run.failed) == (3, 2)
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_many_unconfirmed_targets_are_settled_in_chunks(stage: Stage, small_chunks: None, delivered: bool) -> None:
+    run = stopped(stage, "unconfirmed")
+    ids = list(run.targets.values_list("pk", flat=True))
+    answer = corrections.settle(run, ids, delivered, None, stage.now)
+    assert (answer.ok, fresh(run).unconfirmed) == (True, 5)
+    carry_on(stage.now)
+    assert fresh(run).unconfirmed == 0
+    stage.play()
+    assert (fresh(run).status, run.sent) == ("success", 5)
+    assert len(stage.book.deliveries()) == (0 if delivered else 5)
+
+
+def test_a_canceled_run_is_corrected_no_further(stage: Stage, small_chunks: None) -> None:
+    run = stopped(stage, "failed")
+    controls.retry_failed(run, None, stage.now)
+    assert corrections._correct_chunk(run.corrections.get().pk, stage.now)
+    controls.cancel(fresh(run), None, stage.now)
+    carry_on(stage.now)
+    assert (fresh(run).status, run.pending, run.failed, run.skipped) == ("canceled", 0, 3, 2)
+
+
 def test_what_a_cancel_leaves_is_swept_up(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=3))
     assert carry_out(transitions.cancel(run.pk, None, stage.now))

@@ -55,6 +55,31 @@ def test_the_verdict(targets: dict[str, int], verdict: str) -> None:
     assert not carry_out(transitions.finish(run.pk, NOW))
 
 
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        case({}, "skipped", id="all-opted-out"),
+        case({"status": "waiting"}, "skipped", id="before-it-began"),
+        case({"first_attempt_at": NOW}, "failed", id="the-provider-refused-them"),
+        case({"window_closes_at": NOW}, "failed", id="the-window-closed-first"),
+        case({"is_test": True}, "failed", id="a-test"),
+        case({"collects": "a key"}, "failed", id="single-messages-go-on"),
+    ],
+)
+def test_a_run_that_tried_no_one_is_skipped(fields: dict[str, Any], status: str) -> None:
+    run = make(**{"status": "running", "targets": {"skipped": 3}} | fields)
+    run.targets.update(error="address is suppressed")
+    assert carry_out(transitions.finish(run.pk, NOW))
+    run = fresh(run)
+    assert (run.status, run.finished_at) == (status, NOW)
+    if status == "skipped":
+        assert run.error_summary == "No one was written to: 3 address is suppressed."
+        assert not Notification.objects.filter(run=run).exists()
+        assert Event.objects.filter(run=run, verb="skipped").count() == 1
+    carry_out(transitions.rejudge(run.pk, NOW))
+    assert fresh(run).status == status
+
+
 @pytest.mark.parametrize("left", ["pending", "sending"])
 def test_a_run_with_something_left_is_not_finished(left: str) -> None:
     run = make(status="running", targets={"sent": 1, left: 1})
