@@ -21,7 +21,7 @@ from fanout.models import Run
 from fanout.plans.outlook import RunOutlook, slowest
 from fanout.plans.projection import AccountSnapshot, moment
 from fanout.plans.queue import Senders, read_senders, starts_at
-from fanout.plans.upcoming import LATE, Ahead, Firing, due_reminders, look_ahead_until
+from fanout.plans.upcoming import Ahead, Firing, due_reminders, look_ahead_until
 from reminders.models import Reminder
 from reminders.moments import closing_time, wall_clock
 from reminders.window import Window
@@ -45,7 +45,8 @@ GOOD, LATER, BAD, PAST = "good", "warn", "bad", "mute"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One account's part of a firing or run on one day. `problem` says in words what its tone says in colour."""
+    """One account's part of a firing or run on one day. `conflict`: it will not fit, or begin late, because the account
+    has other things to send or too little time."""
 
     account: int
     day: date
@@ -58,9 +59,11 @@ class Entry:
     words: str
     reminder: int | None = None
     run: int | None = None
+    conflict: bool = False
 
     @property
     def problem(self) -> bool:
+        """Return whether its tone says more than the colour: then its words are shown, too."""
         return self.tone in (LATER, BAD)
 
 
@@ -163,7 +166,6 @@ def _of_firings(
             if not firing.shares.get(account.pk) and (firing.targets or account.pk != reminder.account_id):
                 continue
             mine, named = firing.share(account), reminder.pk in seen
-            late = mine.fits and mine.late_by >= LATE
             entry = Entry(
                 account=account.pk,
                 day=_day(mine.starts_at or mine.at, zone),
@@ -172,9 +174,10 @@ def _of_firings(
                 ends=mine.ends_at,
                 title=mine.title if named else UNSEEN,
                 targets=mine.targets,
-                tone=BAD if not mine.targets or not mine.fits else LATER if late else GOOD,
+                tone=BAD if not mine.targets or not mine.fits else LATER if mine.collides else GOOD,
                 words=f"{'at most, without a reply: ' if mine.step else ''}{mine.verdict(zone, now)}",
                 reminder=reminder.pk if named else None,
+                conflict=mine.collides,
             )
             yield entry
             yield from _following(entry, mine.lanes.get(account.pk), zone)
@@ -204,6 +207,7 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 words=("resumes by itself" if resumes else "going out")
                 + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
                 run=run.pk if run.pk in seen else None,
+                conflict=len(outlook.days) > 1,
             )
             yield entry
             yield from _following(entry, outlook, zone)

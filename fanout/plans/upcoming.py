@@ -91,6 +91,13 @@ class Firing:
         return self.fits_count >= self.targets and self.account_down is None
 
     @property
+    def collides(self) -> bool:
+        """Return whether it begins late or is not done in time, because the account has too much to send."""
+        if not self.targets or self.account_down or self.too_late:
+            return False
+        return not self.fits or self.late_by >= LATE
+
+    @property
     def _outside_hours(self) -> bool:
         account = self.account or self.reminder.account
         return outside_hours(calendar_of(account.__dict__), self.reminder.window, self.at)
