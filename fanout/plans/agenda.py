@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from accounts import access
 from accounts.models import Account
@@ -29,7 +29,7 @@ from reminders.window import Window
 #: entries that a page looks at; a reminder every five minutes would have thousands
 MOST_FIRINGS = 500
 MOST_PAST = 300
-MOST_ACCOUNTS = 60
+MOST_ACCOUNTS = 40
 #: days that can be looked ahead: beyond, caps and lists will have changed anyway
 MOST_DAYS = 62
 #: a shorter time between two sendings is not offered for another reminder
@@ -108,14 +108,15 @@ class Agenda:
         return sorted(entries, key=lambda entry: (entry.begins, entry.title))
 
 
-def agenda(user: Any, days: Sequence[date], zone: str, now: datetime, only: int | None = None) -> Agenda:
+def agenda(
+    user: Any, days: Sequence[date], zone: str, now: datetime, only: int | None = None, idle_days: bool = True
+) -> Agenda:
     """Return what happens on these days by the reader's clock, through the accounts that the person sees. Reminders of
-    others through these accounts count, but are not named. `only`: one account."""
-    mine = access.visible(user, Account.objects.filter(archived=False))
-    mine = mine.filter(pk=only) if only is not None else mine
-    accounts = list(mine.order_by("label", "pk")[:MOST_ACCOUNTS])
-    ids = [account.pk for account in accounts]
+    others through these accounts count, but are not named. `only`: one account. `idle_days`: tell what is free also
+    where nothing is planned."""
     until = min(_starts(max(days), zone) + timedelta(days=1), now + timedelta(days=MOST_DAYS))
+    accounts = _accounts(user, only, until)
+    ids = [account.pk for account in accounts]
     ahead, senders = _look(ids, now, until)
     cells = {(pk, day): AccountDay(pk, day) for pk in ids for day in days}
     entries = [
@@ -127,8 +128,21 @@ def agenda(user: Any, days: Sequence[date], zone: str, now: datetime, only: int 
         if (cell := cells.get((entry.account, entry.day))) is not None:
             cell.entries.append(entry)
     for account in accounts:
-        _count(account, ahead, senders.snapshots[account.pk], cells, days, zone, now)
+        _count(account, ahead, senders.snapshots[account.pk], cells, days, zone, now, idle_days)
     return Agenda(list(days), accounts, cells, cut=len(ahead.firings) >= MOST_FIRINGS)
+
+
+def _accounts(user: Any, only: int | None, until: datetime) -> list[Account]:
+    """Return the accounts by their labels; of too many, first those for which reminders are due."""
+    mine = access.visible(user, Account.objects.filter(archived=False))
+    if only is not None:
+        return list(mine.filter(pk=only))
+    first = list(mine.order_by("label", "pk")[: MOST_ACCOUNTS + 1])
+    if len(first) <= MOST_ACCOUNTS:
+        return first
+    due = Reminder.objects.filter(account=OuterRef("pk"), enabled=True, next_fire_at__lte=until)
+    busy = list(mine.annotate(busy=Exists(due)).order_by("-busy", "label", "pk")[:MOST_ACCOUNTS])
+    return sorted(busy, key=lambda account: (account.label, account.pk))
 
 
 def _look(accounts: Sequence[int], now: datetime, until: datetime) -> tuple[Ahead, Senders]:
@@ -160,27 +174,31 @@ def _seen(user: Any, model: type[Reminder] | type[Run], ids: Sequence[int]) -> s
 def _of_firings(
     firings: Sequence[Firing], accounts: Sequence[Account], seen: set[int], zone: str, now: datetime
 ) -> Iterator[Entry]:
+    by_pk = {account.pk: account for account in accounts}
     for firing in firings:
-        reminder = firing.reminder
-        for account in accounts:
-            if not firing.shares.get(account.pk) and (firing.targets or account.pk != reminder.account_id):
+        reminder, named = firing.reminder, firing.reminder.pk in seen
+        # One without recipients is shown with the reminder's own account.
+        sending = [pk for pk, targets in firing.shares.items() if targets]
+        for pk in sending if firing.targets else [reminder.account_id]:
+            if (account := by_pk.get(pk)) is None:
                 continue
-            mine, named = firing.share(account), reminder.pk in seen
+            mine = firing.share(account)
+            begins, collides = mine.starts_at or mine.at, mine.collides
             entry = Entry(
-                account=account.pk,
-                day=_day(mine.starts_at or mine.at, zone),
+                account=pk,
+                day=_day(begins, zone),
                 due=mine.at,
-                begins=mine.starts_at or mine.at,
+                begins=begins,
                 ends=mine.ends_at,
                 title=mine.title if named else UNSEEN,
                 targets=mine.targets,
-                tone=BAD if not mine.targets or not mine.fits else LATER if mine.collides else GOOD,
+                tone=BAD if not mine.targets or not mine.fits else LATER if collides else GOOD,
                 words=f"{'at most, without a reply: ' if mine.step else ''}{mine.verdict(zone, now)}",
                 reminder=reminder.pk if named else None,
-                conflict=mine.collides,
+                conflict=collides,
             )
             yield entry
-            yield from _following(entry, mine.lanes.get(account.pk), zone)
+            yield from _following(entry, mine.lanes.get(pk), zone)
 
 
 def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entry]:
@@ -254,6 +272,7 @@ def _count(
     days: Sequence[date],
     zone: str,
     now: datetime,
+    idle_days: bool,
 ) -> None:
     """Fill in what is planned and free on each day: by the cap, and by the time that is left at the account's pace."""
     planned: defaultdict[date, int] = defaultdict(int)
@@ -266,11 +285,13 @@ def _count(
             begins = max(first or _opening(snapshot, day, zone), _starts(day, zone))
             busy[day].append((begins, max(begins, plan.ends_at)))
     pace = slowest(snapshot.pace_settings, 1, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]
+    today = _day(now, zone)
     for day in days:
         cell = cells[account.pk, day]
         cell.planned, cell.busy = planned[day], _merged(busy[day])
-        today = day == _day(now, zone)
-        cell.used = snapshot.used if today else 0
+        if not cell.planned and not idle_days:
+            continue
+        cell.used = snapshot.used if day == today else 0
         cell.gaps = list(_gaps(snapshot, cell.busy, day, zone, now))
         seconds = sum((end - begin).total_seconds() for begin, end in cell.gaps)
         by_time = seconds / max(pace, 1e-3)
