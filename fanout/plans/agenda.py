@@ -78,19 +78,21 @@ class AccountDay:
     used: int = 0
     free: int = 0
     capped: bool = False
+    #: why the account sends nothing: its status in words; empty while it is active
+    down: str = ""
     busy: list[tuple[datetime, datetime]] = field(default_factory=list)
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
-        return not self.free and not self.gaps
+        return not self.free and not self.gaps and not self.down
 
     def words(self, zone: str) -> str:
         """Return for example "320 planned, 180 free, busy until 14:20"."""
         numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
         until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
         busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
-        free = "full" if self.free <= 0 else f"{self.free:,} free"
+        free = self.down or ("full" if self.free <= 0 else f"{self.free:,} free")
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
 
@@ -298,8 +300,8 @@ def _count(
         cap = snapshot.caps[""].on(day)
         cell.capped = cap is not None
         by_cap = math.inf if cap is None else cap - cell.used - cell.planned
-        usable = account.status == Account.Status.ACTIVE
-        cell.free = max(0, int(min(by_time, by_cap))) if usable else 0
+        cell.down = "" if account.status == Account.Status.ACTIVE else account.get_status_display().lower()
+        cell.free = 0 if cell.down else max(0, int(min(by_time, by_cap)))
         if not cell.free:
             cell.gaps = []
 

@@ -46,7 +46,14 @@ def test_marking(account, colleague):  # noqa: F811
 
 @pytest.mark.parametrize(
     "arguments",
-    [["7"], ["--mark", "handled"], ["7", "--mark", "handled"], ["--limit", "0"], ["--account", "none"], ["--team", "none"]],
+    [
+        ["7"],
+        ["--mark", "handled"],
+        ["7", "--mark", "handled"],
+        ["--limit", "0"],
+        ["--account", "none"],
+        ["--team", "none"],
+    ],
 )
 def test_bad_input(arguments):
     with pytest.raises(BadInput):

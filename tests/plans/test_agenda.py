@@ -98,7 +98,8 @@ def test_what_is_used_and_free() -> None:
     assert cell.words("UTC").startswith("40 planned, 60 free")
     assert found.cells[account.pk, THURSDAY].free == 100
     Account.objects.update(status="paused")
-    assert look(account).cells[account.pk, THURSDAY].full
+    cell = look(account).cells[account.pk, THURSDAY]
+    assert (cell.full, cell.free, cell.gaps, cell.words("UTC")) == (False, 0, [], "paused")
 
 
 def test_a_day_is_full_when_the_cap_is_used_up() -> None:
