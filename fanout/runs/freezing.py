@@ -195,8 +195,8 @@ def _as_we_left_it(run: Run) -> QuerySet[Run]:
 # --- 1: who is admitted ----------------------------------------------------------------------------------
 
 # Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
-# recognised by their ids: by NOT IN, which is hashed. The planner knows nothing of a new run's rows, and with NOT EXISTS
-# may compare each member with each of them.
+# recognised by their ids: by NOT IN, which is hashed. The planner knows nothing of a new run's rows, and with NOT
+# EXISTS may compare each member with each of them.
 FIXED = "SELECT recipient_id, position, id FROM reminders_remindertarget WHERE reminder_id = %s"
 # Behind the fixed targets, without those who are among them.
 LIVING = """

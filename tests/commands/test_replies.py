@@ -53,6 +53,7 @@ def test_marking(account, colleague):  # noqa: F811
         ["--limit", "0"],
         ["--account", "none"],
         ["--team", "none"],
+        ["--run", "x"],
     ],
 )
 def test_bad_input(arguments):

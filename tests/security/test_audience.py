@@ -35,7 +35,7 @@ def test_filters_open_nothing_of_others(account: Account, colleague: User, team:
     target = RunTarget.objects.get()
     Account.objects.update(label="Secret line")
     run, secrets = target.run_id, ("a secret answer", "Secret line", target.run.title, target.address)
-    pages = [
+    pages: list[tuple[str, dict[str, Any]]] = [
         (reverse("admin:replies"), {"state": "all", "account": account.pk}),
         (reverse("admin:replies"), {"state": "all", "team": team.pk}),
         (reverse("admin:replies"), {"state": "all", "run": run}),

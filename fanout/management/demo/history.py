@@ -20,7 +20,7 @@ from fanout.plans.audience import unanswered
 from fanout.plans.follow_up_steps import step_moments
 from fanout.rules.gates import DAILY_CAP
 from fanout.runs import firing, freezing, sequences, texts, transitions
-from reminders.models import Recipient, Reminder, ReminderTarget
+from reminders.models import Recipient, Reminder
 
 LATENCY_MS = 180
 CRASHED = "worker died while sending: it may have been delivered"
@@ -147,25 +147,25 @@ def _write_sequence(reminder: Reminder, now: datetime) -> list[Run]:
     parent = _write_run(SEQUENCE, reminder, now)
     first, second = step_moments(parent.steps, parent.scheduled_for, parent.timezone)
     Run.objects.filter(pk=parent.pk).update(next_step_at=second)
-    targets = list(unanswered(parent.pk, first).select_related("recipient").order_by("position"))
+    silent = unanswered(parent.pk, first).select_related("recipient").order_by("position")
+    asked = [target.recipient for target in silent]
     later = Past(reminder.title, 1, (10, 0), "success", replies=("Sorry, I forgot: yes",))
-    run = _fill_run(Run.objects.create(**sequences.frozen_step(parent, 1, first), status=later.status), later, targets)
+    run = _fill_run(Run.objects.create(**sequences.frozen_step(parent, 1, first), status=later.status), later, asked)
     reached = run.targets.filter(status=RunTarget.Status.SENT).values("recipient")
-    silent = Recipient.objects.filter(pk__in=reached).exclude(replied_at__gte=first)
-    silent.update(follow_up_attempts=1)
+    Recipient.objects.filter(pk__in=reached).exclude(replied_at__gte=first).update(follow_up_attempts=1)
     return [parent, run]
 
 
 def _write_run(past: Past, reminder: Reminder, now: datetime) -> Run:
     start = _start(past, reminder, now)
     run = Run.objects.create(**freezing.frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
-    return _fill_run(run, past, list(reminder.targets.select_related("recipient")))
+    return _fill_run(run, past, [link.recipient for link in reminder.targets.select_related("recipient")])
 
 
-def _fill_run(run: Run, past: Past, links: Sequence[ReminderTarget] | Sequence[RunTarget]) -> Run:
-    """Write what became of the recipients that these links name, and how the run ended."""
+def _fill_run(run: Run, past: Past, recipients: Sequence[Recipient]) -> Run:
+    """Write what became of these recipients, and how the run ended."""
     if past.status != Run.Status.SKIPPED:
-        _write_targets(run, past, links)
+        _write_targets(run, past, recipients)
         kinds = run.targets.order_by("recipient__kind").values_list("recipient__kind", flat=True).distinct()
         Run.objects.filter(pk=run.pk).update(kinds=list(kinds))
     run.refresh_from_db()
@@ -184,10 +184,10 @@ def _start(past: Past, reminder: Reminder, now: datetime) -> datetime:
 # --- targets ----------------------------------------------------------------------------------------------
 
 
-def _write_targets(run: Run, past: Past, links: Sequence[ReminderTarget] | Sequence[RunTarget]) -> None:
+def _write_targets(run: Run, past: Past, recipients: Sequence[Recipient]) -> None:
     fates = [
-        ("skipped", "", "opted_out") if link.recipient.status == Recipient.Status.OPTED_OUT else fate
-        for link, fate in zip(links, _fates(past, len(links)))
+        ("skipped", "", "opted_out") if recipient.status == Recipient.Status.OPTED_OUT else fate
+        for recipient, fate in zip(recipients, _fates(past, len(recipients)))
     ]
     pace = timedelta(minutes=1) / past.per_minute * len(run.parts)
     first = _first_attempt(run, past, pace)
@@ -195,12 +195,12 @@ def _write_targets(run: Run, past: Past, links: Sequence[ReminderTarget] | Seque
         RunTarget(
             run=run,
             account_id=run.account_id,
-            recipient=link.recipient,
+            recipient=recipient,
             position=n + 1,
-            address=link.recipient.address,
+            address=recipient.address,
             **_outcome(fate, first + pace * n, n + 1, run),
         )
-        for n, (link, fate) in enumerate(zip(links, fates))
+        for n, (recipient, fate) in enumerate(zip(recipients, fates))
     ]
     RunTarget.objects.bulk_create(targets)
     Activity.objects.bulk_create(activity for target in targets for activity in _activity(run, target))
