@@ -1,6 +1,6 @@
 """How fast the operator's pages are over a full database.
 
-    python -m benchmarks.admin_pages [--targets 2000000] [--runs 20000] [--rounds 30]
+    python -m benchmarks.admin_pages [--targets 2000000] [--runs 20000] [--accounts 6000] [--rounds 30]
 
 Fills a scratch database with targets, runs, accounts, recipients and activity, then asks for every list and
 detail page as an operator and as an administrator. Prints the 95th percentile and the number of queries of each;
@@ -29,7 +29,7 @@ FILL = [
         last_error, warmup_days, warmup_floor, created_at, updated_at)
     SELECT %(owner)s, 'line ' || n, 'sandbox', '', 'Asia/Kuala_Lumpur', '{}', %(sealed)s,
            CASE WHEN n %% 25 = 0 THEN 'paused' ELSE 'active' END, '', '', 0, 5, now(), now()
-      FROM generate_series(1, 200) AS n
+      FROM generate_series(1, %(accounts)s) AS n
     """,
     """
     INSERT INTO fanout_lanestate (account_id, epoch, holder, wake_count, batch_sent, slow_factor, sample, probing,
@@ -46,9 +46,9 @@ FILL = [
     INSERT INTO reminders_reminder (owner_id, title, account_id, action, subject, timezone, schedule, cron,
         delivery_window_start_hour, delivery_window_end_hour, enabled, auto_resume, next_fire_at, created_at,
         updated_at)
-    SELECT %(owner)s, 'reminder ' || n, (SELECT min(id) FROM accounts_account) + n %% 200, 'message', '',
+    SELECT %(owner)s, 'reminder ' || n, (SELECT min(id) FROM accounts_account) + n %% %(accounts)s, 'message', '',
            'Asia/Kuala_Lumpur', 'cron', '0 9 * * *', 6, 18, true, false, now() + n * interval '1 minute', now(), now()
-      FROM generate_series(1, 500) AS n
+      FROM generate_series(1, %(reminders)s) AS n
     """,
     """
     INSERT INTO reminders_remindermessage (reminder_id, position, kind, text, html)
@@ -73,7 +73,7 @@ FILL = [
            now() - n * interval '7 minutes' + interval '40 minutes', '', '[{"kind": "text", "text": "Hello"}]',
            'Asia/Kuala_Lumpur', 0, 24, now() + interval '8 hours', false, 0, 0, 0, 0, 0, 0, 0, 60, 5, 0, 0, 0, '{}'
       FROM generate_series(1, %(runs)s) AS n
-      JOIN reminders_reminder r ON r.id = (SELECT min(id) FROM reminders_reminder) + n %% 500
+      JOIN reminders_reminder r ON r.id = (SELECT min(id) FROM reminders_reminder) + n %% %(reminders)s
       CROSS JOIN LATERAL (SELECT CASE WHEN n <= 8 THEN 'running' WHEN n <= 60 THEN 'paused'
                                       WHEN n %% 7 = 0 THEN 'partial' ELSE 'success' END AS status) AS s
     """,
@@ -138,6 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--accounts", type=int, default=6_000)
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     django.setup()
@@ -145,7 +146,7 @@ def main() -> None:
 
     plain_static_files()
     with scratch_database():
-        people = fill(options.runs, options.targets // options.runs)
+        people = fill(options.runs, options.targets // options.runs, options.accounts)
         slow = [row for name, user in people.items() for row in measure(name, user, options.rounds)]
     say("all pages within the goal" if not any(slow) else "some pages are slower than the goal")
     sys.exit(any(slow))
@@ -163,7 +164,7 @@ def plain_static_files() -> None:
     settings.STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 
 
-def fill(runs: int, each: int) -> dict[str, Any]:
+def fill(runs: int, each: int, accounts: int) -> dict[str, Any]:
     from django.contrib.auth.models import Group, User
     from django.db import connection
 
@@ -172,7 +173,15 @@ def fill(runs: int, each: int) -> dict[str, Any]:
     operator = User.objects.create(username="operator", is_staff=True)
     operator.groups.add(Group.objects.get(name="operators"))
     administrator = User.objects.create(username="administrator", is_staff=True, is_superuser=True)
-    options: Any = {"owner": operator.pk, "runs": runs, "each": each, "sealed": crypto.encrypt({})}
+    options: Any = {
+        "owner": operator.pk,
+        "runs": runs,
+        "each": each,
+        "accounts": accounts,
+        # one a day for each of the accounts that the calendar shows first
+        "reminders": max(500, accounts // 3),
+        "sealed": crypto.encrypt({}),
+    }
     started = time.monotonic()
     with connection.cursor() as cursor:
         for statement in FILL:
@@ -230,6 +239,9 @@ def pages() -> dict[str, str]:
         "results, 26 weeks": f"{reverse('admin:results')}?weeks=26",
         "results, one account": f"{reverse('admin:results')}?weeks=26&account={shown.account_id}",
         "results, one reminder": f"{reverse('admin:results')}?weeks=26&reminder={shown.reminder_id}",
+        "calendar, week": reverse("admin:calendar"),
+        "calendar, month": f"{reverse('admin:calendar')}?view=month",
+        "calendar, one account": f"{reverse('admin:calendar')}?view=month&account={shown.account_id}",
         "two runs": f"{reverse('admin:results_compare')}?a={big}&b={partial}",
         "reminder list": reverse("admin:reminders_reminder_changelist"),
         "reminder": reverse("admin:reminders_reminder_change", args=[shown.reminder_id]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -518,6 +518,9 @@ class Reminder(Owned):
     def firing_after(self, moment: datetime) -> datetime | None:
         """Return the first firing after the given moment, which callers store as `next_fire_at`."""
         return schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, moment)
+
+    def firings_after(self, moment: datetime) -> Iterator[datetime]:
+        return schedule.firings(self.schedule, self.fire_at, self.cron, self.timezone, moment)
 
     def late_error(self, now: Any) -> str | None:
         """Return a sentence when all its firings come after its window has closed, else None."""

@@ -103,13 +103,13 @@ def _days_in_words(day: str, month: str, weekday: str) -> str:
 
 def next_firing(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> datetime | None:
     """Return the first firing strictly after `after`, in UTC, or None."""
-    return next(_firings(kind, fire_at, cron, timezone, after), None)
+    return next(firings(kind, fire_at, cron, timezone, after), None)
 
 
 def upcoming(
     kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime, count: int = 5
 ) -> list[datetime]:
-    return list(islice(_firings(kind, fire_at, cron, timezone, after), count))
+    return list(islice(firings(kind, fire_at, cron, timezone, after), count))
 
 
 def passed_error(fire_at: datetime, now: datetime) -> str:
@@ -131,7 +131,8 @@ def late_error(
     )
 
 
-def _firings(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
+def firings(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
+    """Yield the firings strictly after `after`, in order, in UTC."""
     if kind == ONCE:
         return iter([fire_at.astimezone(UTC)] if fire_at and fire_at > after else [])
     if kind != CRON:
@@ -140,8 +141,8 @@ def _firings(kind: str, fire_at: datetime | None, cron: str, timezone: str, afte
         raise ValueError(error)
     minute, hour = cron.split()[:2]
     follow_clock = minute.startswith("*") or hour.startswith("*")
-    firings = _by_the_clock if follow_clock else _at_fixed_times
-    return firings(cron, ZoneInfo(timezone), after.astimezone(UTC))
+    follow = _by_the_clock if follow_clock else _at_fixed_times
+    return follow(cron, ZoneInfo(timezone), after.astimezone(UTC))
 
 
 def _at_fixed_times(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:

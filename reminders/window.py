@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from accounts.inputs import valid_timezone
@@ -180,6 +181,8 @@ def _local_day(zone: ZoneInfo, at: datetime) -> date:
     return day + DAY if _hour_begins(zone, day, 24) <= at else day
 
 
+# Kept: a calendar asks for the same few hours of each day thousands of times.
+@lru_cache(maxsize=8192)
 def _hour_begins(zone: ZoneInfo, day: date, hour: int) -> datetime:
     """The first moment the local clock shows this hour of this day, or a later time."""
     wall = datetime.combine(day + hour // 24 * DAY, time(hour % 24))

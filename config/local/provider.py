@@ -88,7 +88,17 @@ class Provider:
 
 def set_hooks(url: str, hooks: dict[str, dict[str, str]]) -> None:
     """Tell the provider where to report to and with which key, by the accounts' names in its book."""
-    request = Request(f"{url}/hooks", json.dumps(hooks).encode(), method="PUT")  # noqa: S310 - the site chose the address
+    _put(f"{url}/hooks", hooks)
+
+
+def add_past(url: str, name: str, lines: list[dict[str, Any]]) -> None:
+    """Give the provider lines for its book from before it was started; those of a name only once."""
+    _put(f"{url}/past", {"name": name, "lines": lines})
+
+
+def _put(url: str, body: Any) -> None:
+    """Send it, if a provider is there."""
+    request = Request(url, json.dumps(body).encode(), method="PUT")  # noqa: S310 - the site chose the address
     with suppress(OSError, HTTPException), build_opener(ProxyHandler({})).open(request, timeout=5):
         pass
 

@@ -22,6 +22,8 @@ from fanout.admin.run_status import my_zone
 from fanout.plans.agenda import MOST_ACCOUNTS, MOST_DAYS, USUAL_HOURS, AccountDay, Agenda, Entry, agenda, gap_in_words
 
 WEEK, MONTH = "week", "month"
+#: accounts that the filter offers; the page's address accepts any other
+MOST_CHOICES = 200
 #: entries of one day in the view of a month
 SHOWN = 4
 #: free times of one day that are offered
@@ -39,7 +41,7 @@ def calendar_page(request: HttpRequest) -> HttpResponse:
     day = _chosen_day(request.GET.get("day", ""), today)
     days = _week_of(day) if view == WEEK else _weeks_of_month(day)
     only = as_id(request.GET.get("account", ""))
-    found = agenda(request.user, days, zone, now, only)
+    found = agenda(request.user, days, zone, now, only, idle_days=view == WEEK)
     may_add = access.may_do(request.user, "reminders.add_reminder")
     context: dict[str, Any] = {
         "title": "Calendar",
@@ -47,7 +49,7 @@ def calendar_page(request: HttpRequest) -> HttpResponse:
         "today": today,
         "day": day,
         "only": only,
-        "accounts": access.visible(request.user, Account.objects.filter(archived=False)).order_by("label"),
+        "accounts": _offered(request.user, only),
         "more_accounts": len(found.accounts) >= MOST_ACCOUNTS,
         "agenda": found,
         "far": (days[-1] - today).days > MOST_DAYS,
@@ -64,6 +66,14 @@ def calendar_page(request: HttpRequest) -> HttpResponse:
         context["weeks"] = [cells[n : n + 7] for n in range(0, len(cells), 7)]
     page = admin.site.each_context(request) | context
     return TemplateResponse(request, "crier/calendar.html", page)
+
+
+def _offered(user: Any, only: int | None) -> list[tuple[int, str]]:
+    """Return the accounts that the filter offers, and the chosen one."""
+    mine = access.visible(user, Account.objects.filter(archived=False)).values_list("pk", "label")
+    first = list(mine.order_by("label", "pk")[:MOST_CHOICES])
+    chosen = list(mine.filter(pk=only)) if only is not None and only not in dict(first) else []
+    return [*first, *chosen]
 
 
 # --- days -------------------------------------------------------------------------------------------------

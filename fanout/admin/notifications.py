@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -120,19 +120,34 @@ def bell_state(user: Any) -> dict[str, Any]:
     """Return the number on the bell, the notification after which the stream continues, and how many replies wait.
     One query per page."""
     mine = Notification.objects.filter(user=OuterRef("pk")).order_by("-id").values("pk")
-    waiting = open_replies(user) if user.has_perm("fanout.view_inboundevent") else InboundEvent.objects.none()
     numbers = (
         ArraySubquery(mine.filter(read_at=None)[: UNREAD_CAP + 1]),
         Subquery(mine[:1]),
-        ArraySubquery(waiting.order_by().values("pk")[: UNREAD_CAP + 1]),
+        ArraySubquery(_waiting(user)),
     )
     ids, last, replies = get_user_model().objects.filter(pk=user.pk).values_list(*numbers).get()
     return {
         "unread": len(ids),
         "last": last or 0,
         "shown": capped_number(len(ids), UNREAD_CAP),
-        "replies": capped_number(len(replies), UNREAD_CAP) if replies else "",
+        "replies": _shown(len(replies)),
     }
+
+
+def waiting_replies(users: Collection[int]) -> dict[int, str]:
+    """Return how many replies wait for each of these people, as the header shows it; empty if none does."""
+    people = get_user_model().objects.filter(pk__in=users, is_active=True)
+    return {user.pk: _shown(_waiting(user).count()) for user in people}
+
+
+def _waiting(user: Any) -> QuerySet[Any, Any]:
+    """Return the replies that a person sees and no one has handled, up to the number that the header tells apart."""
+    rows = open_replies(user) if user.has_perm("fanout.view_inboundevent") else InboundEvent.objects.none()
+    return rows.order_by().values("pk")[: UNREAD_CAP + 1]
+
+
+def _shown(replies: int) -> str:
+    return capped_number(replies, UNREAD_CAP) if replies else ""
 
 
 def newest_notifications(user: Any, most: int = 12) -> QuerySet[Notification]:

@@ -198,6 +198,15 @@ BUTTONS = (
         confirm="Cancel this run? Pending targets will be skipped, and it cannot be resumed.",
     ),
     Button(
+        "stop_follow_ups",
+        "Stop follow-ups",
+        "Follow-ups stopped",
+        lambda run, now: run.next_step_at is not None,
+        controls.stop_follow_ups,
+        bulk=False,
+        confirm="Send no further follow-ups of this run? One that is going out is canceled; the run itself stays.",
+    ),
+    Button(
         "run_again",
         "Run again",
         "Run again",

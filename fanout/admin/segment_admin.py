@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -23,7 +24,7 @@ from fanout.admin.reminder_targets import proposed_tags
 from fanout.admin.widgets import capped_number
 from fanout.plans.audience import segment_members
 from reminders import imports
-from reminders.models import Reminder, Segment
+from reminders.models import Recipient, Reminder, Segment
 from reminders.segments import MOST_DAYS, NO_CONDITION, read_conditions, stored_conditions
 
 MEMBERS_CAP = 2_000
@@ -164,7 +165,8 @@ class SegmentAdmin(OwnedAdmin):
         changes = super().get_changelist_instance(request)
         rows, now = list(changes.result_list), timezone.now()
         changes.result_list = rows
-        counts = capped_counts({row.pk: segment_members(row, row.owner, now) for row in rows}, MEMBERS_CAP)
+        members = {row.pk: _seen_members(row, request.user, now) for row in rows}
+        counts = capped_counts(members, MEMBERS_CAP)
         for row in rows:
             row.members_shown = capped_number(counts[row.pk], MEMBERS_CAP)
         return changes
@@ -243,4 +245,10 @@ class SegmentAdmin(OwnedAdmin):
 
 
 def _now(segment: Segment, reader: Any) -> str:
-    return members_in_words(segment_members(segment, segment.owner, timezone.now()), reader)
+    return members_in_words(_seen_members(segment, reader, timezone.now()), reader)
+
+
+def _seen_members(segment: Segment, reader: Any, now: datetime) -> QuerySet[Recipient]:
+    """Return the owner's members that the reader sees, too. A colleague who may edit the segment could otherwise count
+    the owner's other recipients by trying conditions."""
+    return access.visible(reader, segment_members(segment, segment.owner, now))

@@ -1,7 +1,8 @@
 """Live pages: one LISTEN connection per web process, fanned out to the open tabs.
 
 A process asks the database once a second for the runs on open pages, whether one tab is open or two
-hundred, and at once for notifications when PostgreSQL signals some. Deliveries themselves signal nothing.
+hundred, and at once for notifications when PostgreSQL signals some. Deliveries themselves signal nothing. The number of
+replies that wait is counted again soon after a new one, and now and then because others handle them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from psycopg.rows import dict_row
 from accounts import access
 from accounts.inputs import as_id, as_ids
 from config.web import light
+from fanout.admin.notifications import waiting_replies
 from fanout.database import conninfo
 from fanout.models import Notification, Run
 
@@ -43,6 +45,8 @@ MOST_WATCHED = 100  # runs of one tab
 MOST_MISSED = 100  # notifications that a returning tab gets
 MOST_QUEUED = 100  # events a slow tab may be behind before it is told to fetch everything again
 HEARTBEAT = 20.0  # proxies cut silent connections
+# Replies are counted for each person with an open tab: at most so often while new ones come, and at least so often.
+COUNT_APART, COUNT_EVERY = 3.0, 15.0
 RETRY = 2.0
 # Open tabs of one person and of one web process; hidden tabs close their stream.
 MOST_EACH = 10
@@ -60,6 +64,11 @@ SELECT id, user_id, run_id, account_id, reminder_id, title, body, level, created
   FROM fanout_notification WHERE id > %s ORDER BY id
 """
 NEWEST = "SELECT coalesce(max(id), 0) AS id FROM fanout_notification"
+# The condition is that of its index (inbound_replies).
+NEWEST_REPLY = """
+SELECT coalesce(max(id), 0) AS id FROM fanout_inboundevent
+ WHERE kind = 'reply' AND run_target_id IS NOT NULL AND address <> ''
+"""
 
 Row = dict[str, Any]
 
@@ -144,6 +153,8 @@ class Watcher:
 
     user_id: int
     runs: frozenset[int]
+    #: the number of replies that the tab was told last
+    replies: str | None = None
     queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
 
     def push(self, text: str) -> None:
@@ -169,6 +180,8 @@ class Hub:
         self.seen: dict[int, Row] = {}
         self.sent: set[int] = set()
         self.newest = 0
+        self.newest_reply = 0
+        self.counted_at = -COUNT_EVERY
         self.task: asyncio.Task[None] | None = None
 
     def join(self, watcher: Watcher) -> bool:
@@ -214,6 +227,7 @@ class Hub:
                 if signals:
                     await self._tell_notifications(link)
                 await self._tell_progress(link)
+                await self._tell_replies(link)
 
     async def _catch_up(self, link: psycopg.AsyncConnection[Row]) -> None:
         """Send notifications written while there was no LISTEN connection; a tab drops those it has shown already."""
@@ -251,6 +265,24 @@ class Hub:
             if self.seen.get(run_id) != row:
                 self._tell_watching(run_id, frame("run", row))
         self.seen = rows
+
+    async def _tell_replies(self, link: psycopg.AsyncConnection[Row]) -> None:
+        """Tell each tab how many replies wait for its person, where it shows another number."""
+        new_tab = any(watcher.replies is None for watcher in self.watchers)
+        since = time.monotonic() - self.counted_at
+        if since < COUNT_APART:
+            return
+        newest = (await self._rows(link, NEWEST_REPLY))[0]["id"]
+        if newest == self.newest_reply and since < COUNT_EVERY and not new_tab:
+            return
+        self.newest_reply = newest
+        counted = await light.run(waiting_replies, {watcher.user_id for watcher in self.watchers})
+        self.counted_at = time.monotonic()
+        for watcher in self.watchers:
+            shown = counted.get(watcher.user_id, "")
+            if watcher.replies != shown:
+                watcher.replies = shown
+                watcher.push(frame("replies", {"shown": shown}))
 
     def _tell_watching(self, run_id: int, text: str) -> None:
         for watcher in self.watchers:

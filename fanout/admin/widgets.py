@@ -229,10 +229,10 @@ def line_chart(
     totals: bool = False,
 ) -> Chart:
     """Draw a curve for each name over the same period; the label has the count of the last whole step, or the total.
-    `words` is the format of the times below it."""
-    axis = Axis([(starts, ends)])
-    top = nice(max((n for one in counts.values() for n in one.values()), default=0))
+    `words` is the format of the times below it. With `totals` the steps are days, and the axis ends with the last."""
     moments = [starts + n * step for n in range(int((ends - starts) / step))]
+    axis = Axis([(starts, moments[-1] if totals else ends)])
+    top = nice(max((n for one in counts.values() for n in one.values()), default=0))
     lines = []
     for colour, (name, one) in enumerate(counts.items()):
         points = " ".join(f"{axis.x(at):g},{100 - one.get(at, 0) / top * 100:.1f}" for at in moments)

@@ -126,8 +126,8 @@ def _before(place: Place | None, column: str, is_event: bool) -> Q:
 
 
 def _deliveries(recipient: Recipient, visible: Visible, place: Place | None) -> Iterator[Entry]:
-    """Yield the newest deliveries before the place. A person's targets are found by their index and sorted: they are as
-    many as the messages one person gets."""
+    """Yield the newest deliveries before the place. A person's targets are sorted by the times in their index
+    (target_once_per_run); only those that are shown are read."""
     people = list(Recipient.objects.filter(address=recipient.address).values_list("pk", flat=True))
     targets = RunTarget.objects.filter(recipient__in=people)
     runs = visible(Run.objects.all())

@@ -289,7 +289,11 @@ def _by_provider(
 
 
 def _resume(event: InboundEvent) -> str:
-    """Take back the opt-out that this account's provider reported; other reasons to send nothing stay."""
+    """Take back the opt-out that this account's provider reported, also where it is noted with a message: a report that
+    comes after this one notes nothing either. Other reasons to send nothing stay."""
+    noted = execute(NOTED_WISHES, {"address": event.address, "before": event.happened_at})
+    # Lock order: runs, then recipients.
+    _lock_runs({row["run_id"] for row in noted})
     recipients = lock_recipients(event.address)
     mine = InboundEvent.objects.filter(kind=event.kind, account=event.account_id, address=event.address)
     # Opt-outs are worked on first, so a newer one may have been.
@@ -305,7 +309,21 @@ def _resume(event: InboundEvent) -> str:
         return "nothing: there is no opt-out that it takes back"
     opted_out = Recipient.objects.filter(pk__in=recipients, status=Recipient.Status.OPTED_OUT)
     opted_out.update(status=Recipient.Status.ACTIVE)
+    execute(TAKE_BACK, {"targets": [row["id"] for row in noted], "times": [row["happened_at"] for row in noted]})
     return "resumed: the opt-out is taken back"
+
+
+# The messages with which the provider's reports of an opt-out were noted.
+NOTED_WISHES = """
+SELECT t.id, t.run_id, e.happened_at FROM fanout_inboundevent e JOIN fanout_runtarget t ON t.id = e.run_target_id
+ WHERE e.address = %(address)s AND e.kind = 'unsubscribe' AND e.opts_out AND e.happened_at <= %(before)s
+"""
+# Only what these reports noted: an earlier word of the person stays.
+TAKE_BACK = """
+UPDATE fanout_runtarget t SET opted_out_at = NULL
+  FROM unnest(%(targets)s::bigint[], %(times)s::timestamptz[]) AS w(target, at)
+ WHERE t.id = w.target AND t.opted_out_at = w.at
+"""
 
 
 # The latest message to the address, of any account: the link in a mail names only the address.

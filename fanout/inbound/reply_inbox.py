@@ -192,6 +192,8 @@ def reopen(event: InboundEvent, user: Any, now: datetime) -> ControlResult:
 def opt_out(event: InboundEvent, user: Any, now: datetime) -> ControlResult:
     """Opt the person out in all lists, as if they had written STOP, and mark the reply as handled."""
     access.require(user, event.account)
+    # Of two people who press it at the same moment, the second finds the suppression of the first.
+    InboundEvent.objects.select_for_update().filter(pk=event.pk).first()
     if Suppression.objects.filter(suppressions.in_force(now), address=event.address).exists():
         _handle(event, user, now)
         return ControlResult(False, f"{event.address} gets no messages already.")

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 import psycopg
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DataError
@@ -247,6 +248,10 @@ def find_reminder(word: str) -> Reminder:
 
 def find_segment(word: str) -> Segment:
     return _find_by_name(Segment.objects.select_related("owner", "not_replied_to"), "name", word, "segment")
+
+
+def find_team(word: str) -> Group:
+    return _find_by_name(Group.objects.all(), "name", word, "team")
 
 
 def find_run(word: str) -> Run:

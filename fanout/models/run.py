@@ -339,8 +339,11 @@ class RunTarget(models.Model):
             models.Index(fields=["run", "position"], name="target_opted_out", condition=Q(opted_out_at__isnull=False)),
         ]
         constraints = [
-            # recipient first: its history and its erasure use this index too
-            models.UniqueConstraint(fields=["recipient", "run"], name="target_once_per_run"),
+            # recipient first: its history and its erasure use this index too. With the times, by which a person's
+            # timeline is ordered, so that it reads no row that it does not show.
+            models.UniqueConstraint(
+                fields=["recipient", "run"], name="target_once_per_run", include=["id", "settled_at", "claimed_at"]
+            ),
             models.CheckConstraint(
                 condition=Q(status__in=["pending", "sending", "sent", "failed", "skipped", "unconfirmed"]),
                 name="target_status_known",

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from accounts import access
 from accounts.models import Account
@@ -21,7 +21,7 @@ from fanout.models import Run
 from fanout.plans.outlook import RunOutlook, slowest
 from fanout.plans.projection import AccountSnapshot, moment
 from fanout.plans.queue import Senders, read_senders, starts_at
-from fanout.plans.upcoming import LATE, Ahead, Firing, due_reminders, look_ahead_until
+from fanout.plans.upcoming import Ahead, Firing, due_reminders, look_ahead_until
 from reminders.models import Reminder
 from reminders.moments import closing_time, wall_clock
 from reminders.window import Window
@@ -29,7 +29,7 @@ from reminders.window import Window
 #: entries that a page looks at; a reminder every five minutes would have thousands
 MOST_FIRINGS = 500
 MOST_PAST = 300
-MOST_ACCOUNTS = 60
+MOST_ACCOUNTS = 40
 #: days that can be looked ahead: beyond, caps and lists will have changed anyway
 MOST_DAYS = 62
 #: a shorter time between two sendings is not offered for another reminder
@@ -45,7 +45,8 @@ GOOD, LATER, BAD, PAST = "good", "warn", "bad", "mute"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One account's part of a firing or run on one day. `problem` says in words what its tone says in colour."""
+    """One account's part of a firing or run on one day. `conflict`: it will not fit, or begin late, because the account
+    has other things to send or too little time."""
 
     account: int
     day: date
@@ -58,9 +59,11 @@ class Entry:
     words: str
     reminder: int | None = None
     run: int | None = None
+    conflict: bool = False
 
     @property
     def problem(self) -> bool:
+        """Return whether its tone says more than the colour: then its words are shown, too."""
         return self.tone in (LATER, BAD)
 
 
@@ -75,19 +78,21 @@ class AccountDay:
     used: int = 0
     free: int = 0
     capped: bool = False
+    #: why the account sends nothing: its status in words; empty while it is active
+    down: str = ""
     busy: list[tuple[datetime, datetime]] = field(default_factory=list)
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
-        return not self.free and not self.gaps
+        return not self.free and not self.gaps and not self.down
 
     def words(self, zone: str) -> str:
         """Return for example "320 planned, 180 free, busy until 14:20"."""
         numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
         until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
         busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
-        free = "full" if self.free <= 0 else f"{self.free:,} free"
+        free = self.down or ("full" if self.free <= 0 else f"{self.free:,} free")
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
 
@@ -105,14 +110,15 @@ class Agenda:
         return sorted(entries, key=lambda entry: (entry.begins, entry.title))
 
 
-def agenda(user: Any, days: Sequence[date], zone: str, now: datetime, only: int | None = None) -> Agenda:
+def agenda(
+    user: Any, days: Sequence[date], zone: str, now: datetime, only: int | None = None, idle_days: bool = True
+) -> Agenda:
     """Return what happens on these days by the reader's clock, through the accounts that the person sees. Reminders of
-    others through these accounts count, but are not named. `only`: one account."""
-    mine = access.visible(user, Account.objects.filter(archived=False))
-    mine = mine.filter(pk=only) if only is not None else mine
-    accounts = list(mine.order_by("label", "pk")[:MOST_ACCOUNTS])
-    ids = [account.pk for account in accounts]
+    others through these accounts count, but are not named. `only`: one account. `idle_days`: tell what is free also
+    where nothing is planned."""
     until = min(_starts(max(days), zone) + timedelta(days=1), now + timedelta(days=MOST_DAYS))
+    accounts = _accounts(user, only, until)
+    ids = [account.pk for account in accounts]
     ahead, senders = _look(ids, now, until)
     cells = {(pk, day): AccountDay(pk, day) for pk in ids for day in days}
     entries = [
@@ -124,8 +130,21 @@ def agenda(user: Any, days: Sequence[date], zone: str, now: datetime, only: int 
         if (cell := cells.get((entry.account, entry.day))) is not None:
             cell.entries.append(entry)
     for account in accounts:
-        _count(account, ahead, senders.snapshots[account.pk], cells, days, zone, now)
+        _count(account, ahead, senders.snapshots[account.pk], cells, days, zone, now, idle_days)
     return Agenda(list(days), accounts, cells, cut=len(ahead.firings) >= MOST_FIRINGS)
+
+
+def _accounts(user: Any, only: int | None, until: datetime) -> list[Account]:
+    """Return the accounts by their labels; of too many, first those for which reminders are due."""
+    mine = access.visible(user, Account.objects.filter(archived=False))
+    if only is not None:
+        return list(mine.filter(pk=only))
+    first = list(mine.order_by("label", "pk")[: MOST_ACCOUNTS + 1])
+    if len(first) <= MOST_ACCOUNTS:
+        return first
+    due = Reminder.objects.filter(account=OuterRef("pk"), enabled=True, next_fire_at__lte=until)
+    busy = list(mine.annotate(busy=Exists(due)).order_by("-busy", "label", "pk")[:MOST_ACCOUNTS])
+    return sorted(busy, key=lambda account: (account.label, account.pk))
 
 
 def _look(accounts: Sequence[int], now: datetime, until: datetime) -> tuple[Ahead, Senders]:
@@ -157,27 +176,31 @@ def _seen(user: Any, model: type[Reminder] | type[Run], ids: Sequence[int]) -> s
 def _of_firings(
     firings: Sequence[Firing], accounts: Sequence[Account], seen: set[int], zone: str, now: datetime
 ) -> Iterator[Entry]:
+    by_pk = {account.pk: account for account in accounts}
     for firing in firings:
-        reminder = firing.reminder
-        for account in accounts:
-            if not firing.shares.get(account.pk) and (firing.targets or account.pk != reminder.account_id):
+        reminder, named = firing.reminder, firing.reminder.pk in seen
+        # One without recipients is shown with the reminder's own account.
+        sending = [pk for pk, targets in firing.shares.items() if targets]
+        for pk in sending if firing.targets else [reminder.account_id]:
+            if (account := by_pk.get(pk)) is None:
                 continue
-            mine, named = firing.share(account), reminder.pk in seen
-            late = mine.fits and mine.late_by >= LATE
+            mine = firing.share(account)
+            begins, collides = mine.starts_at or mine.at, mine.collides
             entry = Entry(
-                account=account.pk,
-                day=_day(mine.starts_at or mine.at, zone),
+                account=pk,
+                day=_day(begins, zone),
                 due=mine.at,
-                begins=mine.starts_at or mine.at,
+                begins=begins,
                 ends=mine.ends_at,
                 title=mine.title if named else UNSEEN,
                 targets=mine.targets,
-                tone=BAD if not mine.targets or not mine.fits else LATER if late else GOOD,
+                tone=BAD if not mine.targets or not mine.fits else LATER if collides else GOOD,
                 words=f"{'at most, without a reply: ' if mine.step else ''}{mine.verdict(zone, now)}",
                 reminder=reminder.pk if named else None,
+                conflict=collides,
             )
             yield entry
-            yield from _following(entry, mine.lanes.get(account.pk), zone)
+            yield from _following(entry, mine.lanes.get(pk), zone)
 
 
 def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entry]:
@@ -204,6 +227,7 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 words=("resumes by itself" if resumes else "going out")
                 + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
                 run=run.pk if run.pk in seen else None,
+                conflict=len(outlook.days) > 1,
             )
             yield entry
             yield from _following(entry, outlook, zone)
@@ -250,6 +274,7 @@ def _count(
     days: Sequence[date],
     zone: str,
     now: datetime,
+    idle_days: bool,
 ) -> None:
     """Fill in what is planned and free on each day: by the cap, and by the time that is left at the account's pace."""
     planned: defaultdict[date, int] = defaultdict(int)
@@ -262,19 +287,21 @@ def _count(
             begins = max(first or _opening(snapshot, day, zone), _starts(day, zone))
             busy[day].append((begins, max(begins, plan.ends_at)))
     pace = slowest(snapshot.pace_settings, 1, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]
+    today = _day(now, zone)
     for day in days:
         cell = cells[account.pk, day]
         cell.planned, cell.busy = planned[day], _merged(busy[day])
-        today = day == _day(now, zone)
-        cell.used = snapshot.used if today else 0
+        if not cell.planned and not idle_days:
+            continue
+        cell.used = snapshot.used if day == today else 0
         cell.gaps = list(_gaps(snapshot, cell.busy, day, zone, now))
         seconds = sum((end - begin).total_seconds() for begin, end in cell.gaps)
         by_time = seconds / max(pace, 1e-3)
         cap = snapshot.caps[""].on(day)
         cell.capped = cap is not None
         by_cap = math.inf if cap is None else cap - cell.used - cell.planned
-        usable = account.status == Account.Status.ACTIVE
-        cell.free = max(0, int(min(by_time, by_cap))) if usable else 0
+        cell.down = "" if account.status == Account.Status.ACTIVE else account.get_status_display().lower()
+        cell.free = 0 if cell.down else max(0, int(min(by_time, by_cap)))
         if not cell.free:
             cell.gaps = []
 

@@ -33,6 +33,8 @@ from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD
 
 MOST_PROJECTED = 2_000
+#: fewer distances than these do not tell a lane's speed by themselves
+MEASURABLE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,18 @@ class Block(NamedTuple):
 
 
 def look_ahead(
-    account: AccountSnapshot, queue: Sequence[Queued], now: datetime, wanted: Collection[int] | None = None
+    account: AccountSnapshot,
+    queue: Sequence[Queued],
+    now: datetime,
+    wanted: Collection[int] | None = None,
+    projected: int = MOST_PROJECTED,
 ) -> LaneOutlook:
-    """Look through the queue until the runs at the `wanted` positions are done; None: until all are."""
+    """Look through the queue until the runs at the `wanted` positions are done; None: until all are. `projected`: the
+    messages that are looked at one by one."""
     ahead = LaneOutlook([RunOutlook() for _ in queue])
     waited_for = {n for n, queued in enumerate(queue) if queued.work.targets and (wanted is None or n in wanted)}
     may_send = {n for n, queued in enumerate(queue) if _may_send(account, queued, now)}
-    for block in _blocks(account, queue, now, ahead):
+    for block in _blocks(account, queue, now, ahead, projected):
         run = ahead.runs[block.number]
         if run.period is None:
             run.first, run.period = block.first, block.period
@@ -140,16 +147,28 @@ def _begun(runs: Sequence[RunOutlook], number: int) -> list[int]:
     return [n for n, run in enumerate(runs) if n != number and run.first is not None]
 
 
-def _blocks(account: AccountSnapshot, queue: Sequence[Queued], now: datetime, ahead: LaneOutlook) -> Iterator[Block]:
+def _blocks(
+    account: AccountSnapshot,
+    queue: Sequence[Queued],
+    now: datetime,
+    ahead: LaneOutlook,
+    most: int = MOST_PROJECTED,
+) -> Iterator[Block]:
     at, sending, gaps, period = now.timestamp(), 0.0, 0, None
     projected = 0
-    for send in islice(project_sends(account, queue, now, Even()), MOST_PROJECTED):
+    for send in islice(project_sends(account, queue, now, Even()), most):
         if send.period is period:
             sending, gaps = sending + send.at - at, gaps + 1
         at, period, projected = send.at, send.period, projected + 1
         yield Block(send.run, send.period, at, at, 1, int(send.last))
-    if projected == MOST_PROJECTED:
-        yield from _at_speed(account, queue, ahead, at, sending / max(gaps, 1), now)
+    if projected == most:
+        seconds = sending / max(gaps, 1)
+        if gaps < MEASURABLE:
+            # Bursts make the first messages faster than the rest, and runs of one message have no distance at all.
+            parts = max(queued.work.parts for queued in queue)
+            pace = slowest(account.pace_settings, parts, account.concurrency, account.latency, account.jitter)[1]
+            seconds = max(seconds, pace)
+        yield from _at_speed(account, queue, ahead, at, seconds, now)
 
 
 def _at_speed(

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from heapq import merge
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from django.db.models import Count, QuerySet
@@ -14,7 +16,7 @@ from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
 from fanout.plans.audience import kinds_by_reminder, new_chats
 from fanout.plans.follow_up_steps import PlannedStep, step_title, steps_of_firing, steps_of_runs
-from fanout.plans.outlook import LaneOutlook, RunOutlook, combined, look_ahead
+from fanout.plans.outlook import MOST_PROJECTED, LaneOutlook, RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, new_share, queue_order
 from fanout.rules.gates import BUSINESS_HOURS, local_date
@@ -23,6 +25,8 @@ from reminders.moments import TimeWords, about, closing_time
 from reminders.targets import shares
 
 DAY = timedelta(hours=24)
+#: messages of all lanes together that are looked at one by one, and those of each lane at least
+PROJECTED_IN_ALL, PROJECTED_EACH = 2_000, 20
 MOST_FIRINGS = 20
 LATE = timedelta(minutes=2)  # a shorter delay is not worth showing
 
@@ -91,6 +95,13 @@ class Firing:
         return self.fits_count >= self.targets and self.account_down is None
 
     @property
+    def collides(self) -> bool:
+        """Return whether it begins late or is not done in time, because the account has too much to send."""
+        if not self.targets or self.account_down or self.too_late:
+            return False
+        return not self.fits or self.late_by >= LATE
+
+    @property
     def _outside_hours(self) -> bool:
         account = self.account or self.reminder.account
         return outside_hours(calendar_of(account.__dict__), self.reminder.window, self.at)
@@ -154,7 +165,9 @@ def look_ahead_until(
     """Return the firings of these reminders until then, and how the lanes of their accounts go on. `whole`: look
     through the queues of all senders to their ends, not only to the last firing."""
     kinds = kinds_by_reminder(reminders, now)
-    firings = sorted(_moments(reminders, until, most), key=lambda firing: firing[0])[:most]
+    # Each reminder's moments only as far as they are among the first: some fire every few minutes.
+    in_order = merge(*(_moments(reminder, until) for reminder in reminders), key=lambda firing: firing[0])
+    firings = list(islice(in_order, most))
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
     planned = _with_follow_ups([_as_step(at, reminder, kinds[reminder.pk]) for at, reminder in firings], senders, until)
@@ -171,7 +184,9 @@ def look_ahead_until(
             # At its second firing they are known chats, and so are those of a follow-up.
             queues[account].extend(queued.split(new.pop((reminder.pk, account), 0) if not one.step else 0))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
-    lanes = {pk: _ahead(senders, pk, queues[pk], now, whole) for pk in (senders.snapshots if whole else queues)}
+    accounts = senders.snapshots if whole else queues
+    each = min(MOST_PROJECTED, max(PROJECTED_EACH, PROJECTED_IN_ALL // max(len(accounts), 1)))
+    lanes = {pk: _ahead(senders, pk, queues[pk], now, whole, each) for pk in accounts}
     for pk, lane in lanes.items():
         for queued, outlook in zip(lane.queue, lane.outlook.runs):
             if queued.run_id < 0:
@@ -200,11 +215,13 @@ def _size(one: PlannedStep, kinds: Mapping[int, Counter[str]]) -> int:
     return sum(one.shares.values()) if one.step else kinds[one.reminder.pk].total()
 
 
-def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime, whole: bool) -> LaneAhead:
+def _ahead(
+    senders: Senders, account: int, mine: Sequence[Queued], now: datetime, whole: bool, projected: int
+) -> LaneAhead:
     snapshot = senders.snapshots[account]
     queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=queue_order)
     positions = None if whole else [position for position, queued in enumerate(queue) if queued.run_id < 0]
-    return LaneAhead(queue, look_ahead(snapshot, queue, now, positions))
+    return LaneAhead(queue, look_ahead(snapshot, queue, now, positions, projected))
 
 
 def _in_time(queued: Queued) -> bool:
@@ -212,14 +229,12 @@ def _in_time(queued: Queued) -> bool:
     return queued.window.closes_on(queued.starts) > queued.starts
 
 
-def _moments(reminders: Sequence[Reminder], until: datetime, most: int) -> Iterator[tuple[datetime, Reminder]]:
-    for reminder in reminders:
-        at = reminder.next_fire_at
-        for _ in range(most):
-            if at is None or at > until:
-                break
-            yield at, reminder
-            at = reminder.firing_after(at)
+def _moments(reminder: Reminder, until: datetime) -> Iterator[tuple[datetime, Reminder]]:
+    first = reminder.next_fire_at
+    if first is None:
+        return
+    for at in takewhile(lambda at: at <= until, chain([first], reminder.firings_after(first))):
+        yield at, reminder
 
 
 def _new_chats(

@@ -463,6 +463,21 @@ def cancel(run: Run, user: User, now: datetime) -> ControlResult:
     return ControlResult(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
 
 
+def stop_follow_ups(run: Run, user: User, now: datetime) -> ControlResult:
+    """Make no further follow-ups of a run, and cancel the one that is going out. The run itself stays as it is."""
+    with change(run, user):
+        # Under the run's lock, as a follow-up is made: either it is among those below, or it is not made.
+        going = list(run.follow_ups.exclude(status__in=Run.FINISHED).order_by("pk"))
+        if run.next_step_at is None and not going:
+            return ControlResult(False, "No follow-up of this run is to come.", run)
+        run.next_step_at = None
+        run.save(update_fields=["next_step_at"])
+        log_event(run, user, now, "follow-ups stopped")
+    canceled = [cancel(one, user, now) for one in going]
+    words = " ".join(f"Follow-up {one.step}: {answer.text}" for one, answer in zip(going, canceled))
+    return ControlResult(True, f"No further follow-ups are sent. {words}".strip(), run)
+
+
 def _skip_canceled(run_id: int, now: datetime, seconds: float = CHUNKS_FOR) -> bool:
     """Skip targets of a canceled run chunk by chunk, for a while: it sends nothing more in any case. Returns whether
     that was all of them."""

@@ -195,20 +195,21 @@ def _as_we_left_it(run: Run) -> QuerySet[Run]:
 # --- 1: who is admitted ----------------------------------------------------------------------------------
 
 # Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
-# recognised by their ids.
+# recognised by their ids: by NOT IN, which is hashed. The planner knows nothing of a new run's rows, and with NOT
+# EXISTS may compare each member with each of them.
 FIXED = "SELECT recipient_id, position, id FROM reminders_remindertarget WHERE reminder_id = %s"
 # Behind the fixed targets, without those who are among them.
 LIVING = """
  UNION ALL
 SELECT m.id, NULL, m.id FROM ({members}) AS m(id)
- WHERE NOT EXISTS (SELECT FROM reminders_remindertarget f WHERE f.reminder_id = %s AND f.recipient_id = m.id)
+ WHERE m.id NOT IN (SELECT recipient_id FROM reminders_remindertarget WHERE reminder_id = %s)
 """
 PEOPLE = """
 SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.attempts_reset_at, p.cooldown_until,
        p.replied_at, p.limited
   FROM ({targets}) AS t(recipient_id, position, id) JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = p.address AND (s.expires_at IS NULL OR s.expires_at > %s)
- WHERE NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
+ WHERE t.recipient_id NOT IN (SELECT recipient_id FROM fanout_runtarget WHERE run_id = %s)
  ORDER BY t.position, t.id
 """
 Turns = list[int | None]  # the index of the account that sends to each target

@@ -19,12 +19,12 @@ def test_the_page_and_its_buttons(account, operator):  # noqa: F811
     html = client.get(reverse(PAGE)).content.decode()
     assert "Yes &lt;script&gt;" in html
     assert "Can you help?" in html
-    assert '<span class="count" aria-label="1 not handled">1</span>' in html
+    assert '<span class="count" data-replies aria-label="1 not handled">1</span>' in html
     answer = client.post(reverse("admin:reply_do", args=[event.pk]), {"do": "converted"}, follow=True)
     assert "is marked as converted" in answer.content.decode()
     assert "Nothing waits for you." in answer.content.decode()
     assert Recipient.objects.get().status == "converted"
-    assert "not handled</span>" not in answer.content.decode()
+    assert '<span class="count" data-replies hidden></span>' in answer.content.decode()
     handled = client.get(reverse(PAGE), {"state": "handled"}).content.decode()
     assert "Handled by mei" in handled
 

@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from fanout.admin import stream
 from fanout.admin.stream import FULL, MOST_QUEUED, RESYNC, RUNS, Hub, Watcher, events, hub, missed_notifications
-from fanout.models import Notification, RunTarget
+from fanout.models import InboundEvent, Notification, RunTarget
 from tests.admin.conftest import member
-from tests.factories import NotificationFactory, RunFactory
+from tests.factories import AccountFactory, NotificationFactory, RunFactory, RunTargetFactory
 
 
 def told(frames: list[str]) -> list[int]:
@@ -116,6 +116,39 @@ def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
             hub().leave(watcher)
         await hub_ended()
         assert asked.count(RUNS) <= seconds + 3
+
+    asyncio.run(story())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_number_of_replies_is_live_and_each_persons_own(monkeypatch):
+    monkeypatch.setattr(stream, "COUNT_APART", 0.0)
+    monkeypatch.setattr(stream, "COUNT_EVERY", 1.0)
+    mei, noor = member("mei", "operators"), member("noor", "operators")
+    line = AccountFactory.create(owner=mei)
+    target = RunTargetFactory.create(run__reminder__account=line, status="sent")
+
+    async def told_number(watcher: Watcher) -> str:
+        shown: str = json.loads((await asyncio.wait_for(watcher.queue.get(), 30)).splitlines()[1][6:])["shown"]
+        return shown
+
+    async def story() -> None:
+        mine, theirs = Watcher(mei.pk, frozenset()), Watcher(noor.pk, frozenset())
+        assert hub().join(mine)
+        assert hub().join(theirs)
+        assert [await told_number(one) for one in (mine, theirs)] == ["", ""]
+        words = {"account": line, "key": "1", "kind": "reply", "address": target.address, "run_target_id": target.pk}
+        now = timezone.now()
+        event = await InboundEvent.objects.acreate(**words, happened_at=now, came_at=now, state="done")
+        assert await told_number(mine) == "1"
+        # Another operator handles it.
+        await InboundEvent.objects.filter(pk=event.pk).aupdate(handled_at=now)
+        assert await told_number(mine) == ""
+        assert theirs.queue.empty()
+        hub().leave(mine)
+        hub().leave(theirs)
+        await hub_ended()
+        await sync_to_async(connections.close_all)()
 
     asyncio.run(story())
 

@@ -41,6 +41,15 @@ def test_every_account_has_its_curve_on_one_scale():
     ]
 
 
+def test_an_axis_of_days_ends_with_the_last_day():
+    days = {NOON + timedelta(days=n): n for n in range(5)}
+    chart = line_chart("sends", {"Sent": days}, NOON, NOON + timedelta(days=5), timedelta(days=1), "UTC", "%d", True)
+    assert [tick.label for tick in chart.ticks] == ["02", "04", "06"]
+    (line,) = chart.lines
+    assert line.points.endswith("100,0.0")
+    assert line.last == "10"
+
+
 @pytest.mark.parametrize(("hours", "minutes"), [(1, 1), (3, 2), (12, 10), (24 * 7, 120)])
 def test_a_long_run_has_wider_bars(hours, minutes):
     assert step_for(timedelta(hours=hours)) == timedelta(minutes=minutes)

@@ -207,6 +207,17 @@ def test_pages_of_other_sites_are_refused(server, hook):
     assert [event.kind for event in hook.events(answered)] == ["session"] * answered
 
 
+def test_a_past_is_added_once_and_kept(server):
+    line = {"t": 1.0, "account": "alice", "to": PERSON, "part": 0, "message_id": "crier-9-0", "provider_id": "demo-1"}
+    past = json.dumps({"name": "run 1", "lines": [line | {"kind": "text", "text": "Hello", "media": None}]})
+    assert json.loads(call(server, "PUT", "/past", past)) == {"added": True}
+    assert json.loads(call(server, "PUT", "/past", past)) == {"added": False}
+    server.restart()
+    assert json.loads(call(server, "PUT", "/past", past)) == {"added": False}
+    assert [delivery.message_id for delivery in server.book().deliveries()] == ["crier-9-0"]
+    assert server.get("/stats")["accepted"] == 1
+
+
 def test_the_book_has_no_webhook_and_no_key(server, hook):
     """Neither a new book nor one that was written when they were part of it."""
     server.stop()

@@ -189,6 +189,14 @@ def test_cancel():
     assert "canceled already" in not_done("cancel", str(run.pk))
 
 
+def test_cancel_only_the_follow_ups():
+    run = RunFactory.create(targets={"sent": 1}, status="success", next_step_at=timezone.now())
+    found = data("cancel", str(run.pk), "--follow-ups")
+    assert (found["status"], found["text"]) == ("success", "No further follow-ups are sent.")
+    assert Run.objects.get().next_step_at is None
+    assert "No follow-up of this run is to come." in not_done("cancel", str(run.pk), "--follow-ups")
+
+
 def test_retry_failed_of_a_kind():
     run = RunFactory.create(targets={"failed": 3, "sent": 1})
     Run.objects.filter(pk=run.pk).update(status="partial")

@@ -25,6 +25,14 @@ def test_the_list_and_its_json(account):  # noqa: F811
     assert data("replies", "--before", str(newest["earlier"]))["replies"] == [reply]
 
 
+def test_of_one_team(account, team):  # noqa: F811
+    event = replied(account)
+    assert [reply["reply"] for reply in data("replies", "--team", team.name)["replies"]] == [event.pk]
+    account.team = None
+    account.save(update_fields=["team"])
+    assert data("replies", "--team", str(team.pk))["replies"] == []
+
+
 def test_marking(account, colleague):  # noqa: F811
     event = replied(account)
     with pytest.raises(NotDone, match="belongs to another operator"):
@@ -38,7 +46,15 @@ def test_marking(account, colleague):  # noqa: F811
 
 @pytest.mark.parametrize(
     "arguments",
-    [["7"], ["--mark", "handled"], ["7", "--mark", "handled"], ["--limit", "0"], ["--account", "none"], ["--run", "x"]],
+    [
+        ["7"],
+        ["--mark", "handled"],
+        ["7", "--mark", "handled"],
+        ["--limit", "0"],
+        ["--account", "none"],
+        ["--team", "none"],
+        ["--run", "x"],
+    ],
 )
 def test_bad_input(arguments):
     with pytest.raises(BadInput):

@@ -14,6 +14,7 @@ from accounts.channels.waha.webhook import WahaWebhook
 from accounts.models import Account
 from fanout.inbound import event_store, replies, worker
 from fanout.inbound.replies import decide
+from fanout.lanes.results import Result, of_runs
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.rules.message_ids import message_id
 from fanout.runs import controls
@@ -518,6 +519,38 @@ def test_an_older_opt_out_that_comes_late_is_taken_back_already() -> None:
     assert wish(account, 0) == "nothing: the person took it back later"
     assert status_of(whom) == "active"
     assert wish(account, 2) == "unsubscribed: opted out and suppressed"
+
+
+@pytest.mark.parametrize("resumed_first", [False, True])
+def test_an_opt_out_that_is_taken_back_is_not_counted(resumed_first: bool) -> None:
+    """In whichever order the reports come."""
+    account = AccountFactory.create()
+    sent = {"status": "sent", "parts_sent": 1, "claimed_at": MONDAY - DAY, "settled_at": MONDAY - DAY}
+    target = RunTargetFactory.create(run__reminder__account=account, recipient=person(account.owner), **sent)
+    for resumed in (resumed_first, not resumed_first):
+        wish(account, 1 if resumed else 0, resumed=resumed)
+    target.refresh_from_db()
+    assert target.opted_out_at is None
+    assert sum(of_runs([target.run_id])[target.run_id].values(), Result()).opted_out == 0
+    wish(account, 5)
+    target.refresh_from_db()
+    assert target.opted_out_at == MONDAY + 5 * MINUTE
+
+
+def test_an_earlier_word_stays_noted() -> None:
+    account = AccountFactory.create()
+    target = RunTargetFactory.create(
+        run__reminder__account=account,
+        recipient=person(account.owner),
+        status="sent",
+        parts_sent=1,
+        claimed_at=MONDAY - DAY,
+    )
+    say(account, 0, MONDAY - MINUTE, "STOP")
+    wish(account, 0)
+    wish(account, 1, resumed=True)
+    target.refresh_from_db()
+    assert target.opted_out_at == MONDAY - MINUTE
 
 
 @pytest.mark.parametrize("word_first", [True, False])

@@ -59,22 +59,24 @@ def test_days_are_those_of_the_reader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "tone", "words"),
+    ("fields", "conflict", "words"),
     [
-        ({"targets": 0}, "bad", "has no recipients"),
-        ({"targets": 5000}, "bad", "won't fit"),
-        ({"delivery_window_end_hour": 7, "delivery_window_start_hour": 6}, "bad", "nothing would be sent"),
+        ({"targets": 0}, False, "has no recipients"),
+        ({"targets": 5000}, True, "won't fit"),
+        ({"delivery_window_end_hour": 7, "delivery_window_start_hour": 6}, False, "nothing would be sent"),
     ],
 )
-def test_conflicts_have_words(fields: dict[str, Any], tone: str, words: str) -> None:
+def test_problems_have_words_and_only_those_of_time_are_conflicts(
+    fields: dict[str, Any], conflict: bool, words: str
+) -> None:
     account = AccountFactory.create(max_send_per_minute=2, send_burst=1)
     size = fields.pop("targets", 1)
     reminder = due(account, NOW + timedelta(hours=1), targets=min(size, 1), **fields)
     if size > 1:
         DailyLimitFactory.create(account=account, limit=0)
     (entry, *_) = entries(look(account), account, MONDAY)
-    assert (entry.tone, words in entry.words, entry.reminder) == (tone, True, reminder.pk)
-    assert entry.problem
+    assert (entry.tone, words in entry.words, entry.reminder) == ("bad", True, reminder.pk)
+    assert (entry.problem, entry.conflict) == (True, conflict)
 
 
 def test_one_that_waits_for_another_is_late() -> None:
@@ -82,7 +84,7 @@ def test_one_that_waits_for_another_is_late() -> None:
     due(account, NOW + timedelta(hours=1), targets=20)
     due(account, NOW + timedelta(hours=1, minutes=1), targets=2)
     _, late = entries(look(account), account, MONDAY)
-    assert (late.tone, "late" in late.words) == ("warn", True)
+    assert (late.tone, "late" in late.words, late.conflict) == ("warn", True, True)
 
 
 def test_what_is_used_and_free() -> None:
@@ -96,7 +98,8 @@ def test_what_is_used_and_free() -> None:
     assert cell.words("UTC").startswith("40 planned, 60 free")
     assert found.cells[account.pk, THURSDAY].free == 100
     Account.objects.update(status="paused")
-    assert look(account).cells[account.pk, THURSDAY].full
+    cell = look(account).cells[account.pk, THURSDAY]
+    assert (cell.full, cell.free, cell.gaps, cell.words("UTC")) == (False, 0, [], "paused")
 
 
 def test_a_day_is_full_when_the_cap_is_used_up() -> None:
@@ -131,6 +134,23 @@ def test_past_runs_of_the_week() -> None:
     )
     (entry,) = entries(look(account), account, MONDAY)
     assert (entry.run, entry.tone, entry.words) == (run.pk, "mute", "success: 2 of 2 sent")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"status": "failed", "targets": {"failed": 2}}, "failed: 0 of 2 sent"),
+        (
+            {"status": "paused", "pause_reason": "window_closed", "targets": {"sent": 1, "pending": 1}},
+            "paused: 1 of 2 sent",
+        ),
+    ],
+)
+def test_what_went_wrong_is_coloured_and_no_conflict(fields: dict[str, Any], words: str) -> None:
+    account = AccountFactory.create()
+    RunFactory.create(reminder__account=account, scheduled_for=NOW - timedelta(hours=1), **fields)
+    (entry,) = entries(look(account), account, MONDAY)
+    assert (entry.tone, entry.problem, entry.conflict, entry.words) == ("bad", True, False, words)
 
 
 def test_reminders_of_others_count_and_are_not_named() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from accounts.access import NotYours
 from fanout.models import Event, Run
 from fanout.plans.agenda import agenda
 from fanout.plans.follow_up_steps import step_moments
 from fanout.rules.follow_up_limits import Limits, Prospect, not_by_itself
-from fanout.runs import corrections, firing, freezing, sequences
+from fanout.runs import controls, corrections, firing, freezing, sequences
 from reminders.models import FollowUpPart, Recipient, Reminder
 from reminders.readiness import duplicate
 from tests.engine.stage import MONDAY, Stage, fresh
@@ -213,3 +214,37 @@ def test_the_calendar_counts_them(stage: Stage) -> None:
 def test_a_copy_has_them_too(stage: Stage) -> None:
     copy = duplicate(with_follow_ups(stage, 2), stage.user)
     assert (copy.follow_up_days, copy.follow_up_parts.get().text) == ([2], "Again 1")
+
+
+# --- stopped by a person ------------------------------------------------------------------------------------
+
+
+def test_a_person_stops_the_follow_ups(stage: Stage) -> None:
+    parent = stage.fire(with_follow_ups(stage, 1, 2))
+    stage.play()
+    days_later(stage, 1)
+    assert controls.stop_follow_ups(parent, stage.user, stage.now).text == "No further follow-ups are sent."
+    assert days_later(stage, 10) == []
+    assert set(got(stage).values()) == {2}
+    assert (fresh(parent).status, fresh(parent).next_step_at) == ("success", None)
+    assert Event.objects.get(run=parent, verb="follow-ups stopped").actor == stage.user
+    assert not controls.stop_follow_ups(parent, stage.user, stage.now).ok
+
+
+def test_one_that_is_going_out_is_canceled(stage: Stage) -> None:
+    parent = stage.fire(with_follow_ups(stage, 1, 2))
+    stage.play()
+    stage.now += DAY
+    (run,) = sequences.fire_follow_ups(stage.now)
+    answer = controls.stop_follow_ups(parent, stage.user, stage.now)
+    assert answer.text.endswith("Follow-up 1: Canceled: 0 were delivered, 3 will not be.")
+    stage.play()
+    assert set(got(stage).values()) == {1}
+    assert fresh(run).status == "canceled"
+
+
+def test_only_who_may_act_on_the_run_stops_them(stage: Stage) -> None:
+    parent = stage.fire(with_follow_ups(stage, 1))
+    with pytest.raises(NotYours):
+        controls.stop_follow_ups(parent, UserFactory.create(), stage.now)
+    assert fresh(parent).next_step_at is not None

@@ -49,13 +49,14 @@ class Refusal(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One report that the provider sent to an account's webhook, and the status of the answer."""
+    """One report that the provider sent to an account's webhook, and the status of the answer. `text`: of a reply."""
 
     t: float
     account: str
     kind: str
     id: str
     status: int
+    text: str = ""
 
 
 class Writer(Protocol):
@@ -231,7 +232,7 @@ def as_refusal(line: Line) -> Refusal:
 
 
 def as_report(line: Line) -> Report:
-    return Report(line["t"], line["account"], line["report"], line["id"], line["status"])
+    return Report(line["t"], line["account"], line["report"], line["id"], line["status"], line.get("text", ""))
 
 
 def busiest(moments: list[float], seconds: float) -> int:

@@ -63,6 +63,7 @@ class Provider:
         self._recent: dict[str, deque[float]] = {}
         self._provider_ids: dict[tuple[str, str], str] = {}
         self._handles: dict[tuple[str, str], float | None] = {}
+        self._pasts: set[str] = set()
         self.set_script(script or Script())
         for line in book.lines():
             self._remember(line)
@@ -277,10 +278,25 @@ class Provider:
             self.hooks[account] = hook
             self.book.keep_hooks({name: one._asdict() for name, one in self.hooks.items()})
 
+    # -- a past -----------------------------------------------------------------------------------------------
+
+    def add_past(self, name: str, lines: list[Line]) -> bool:
+        """Add lines from before the provider was started, for a demo that begins in the middle of things. A second time
+        under the same name does nothing."""
+        if name in self._pasts:
+            return False
+        for line in lines:
+            marked = {**line, "past": name}
+            self.book.append(marked)
+            self._remember(marked)
+        return True
+
     # -- state that the book restores ----------------------------------------------------------------
 
     def _remember(self, line: Line) -> None:
         """Take one line of the book into account, just written or found there after a restart."""
+        if "past" in line:
+            self._pasts.add(line["past"])
         if is_delivery(line):
             account = line["account"]
             self.stats["accepted"] += 1

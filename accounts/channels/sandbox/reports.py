@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from accounts.channels.sandbox.book import Line
-from accounts.channels.sandbox.provider import Hook, Provider
+from accounts.channels.sandbox.provider import TEXT_KEPT, Hook, Provider
 from accounts.channels.sandbox.script import Behaviour, Reports
 from accounts.channels.sandbox.webhook import SIGNATURE_HEADER, signature
 
@@ -67,6 +67,12 @@ def _sender(address: str, rng: random.Random) -> ReportBody:
     return {"from": address}
 
 
+def report_line(at: float, account: str, kind: str, report_id: str, status: int, text: str = "") -> Line:
+    """Return the line of the book about a report, with the person's words if there are some."""
+    line = {"t": round(at, 6), "account": account, "report": kind, "id": report_id, "status": status}
+    return line | ({"text": text[:TEXT_KEPT]} if text else {})
+
+
 class Reporter:
     """Posts reports to the accounts' webhook addresses. Belongs to the server's event loop."""
 
@@ -114,7 +120,7 @@ class Reporter:
         body = json.dumps({"events": [{**report, "at": self.provider.now()}]}).encode()
         for seconds in (*REPEAT_AFTER, 0):
             status = await self._call(hook, body, signature(hook.key, body))
-            self._note(account, report["kind"], report["id"], status)
+            self._note(account, report["kind"], report["id"], status, report.get("text", ""))
             if status and status < 500:
                 return
             await asyncio.sleep(seconds)
@@ -134,6 +140,5 @@ class Reporter:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0
 
-    def _note(self, account: str, kind: str, report_id: str, status: int) -> None:
-        moment = round(self.provider.now(), 6)
-        self.provider.book.append({"t": moment, "account": account, "report": kind, "id": report_id, "status": status})
+    def _note(self, account: str, kind: str, report_id: str, status: int, text: str = "") -> None:
+        self.provider.book.append(report_line(self.provider.now(), account, kind, report_id, status, text))

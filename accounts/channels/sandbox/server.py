@@ -63,6 +63,7 @@ class App:
             ("GET", "/script"): self.read_script,
             ("PUT", "/script"): self.replace_script,
             ("PUT", "/hooks"): self.set_hooks,
+            ("PUT", "/past"): self.add_past,
             ("POST", "/report"): self.report,
             ("GET", "/healthz"): self.healthz,
         }
@@ -146,6 +147,16 @@ class App:
             except (KeyError, TypeError):
                 raise BadRequest("A hook needs url and key") from None
         return as_json(200, {"ok": True})
+
+    async def add_past(self, request: web.BaseRequest) -> web.Response:
+        """Take {"name": …, "lines": […]}: lines of a book from before, once."""
+        body = read_object(await request.read())
+        name, lines = body.get("name"), body.get("lines")
+        if not isinstance(name, str) or not isinstance(lines, list):
+            raise BadRequest("A past needs name and lines")
+        if not all(isinstance(line, dict) and {"t", "account"} <= line.keys() for line in lines):
+            raise BadRequest("A line of the past needs t and account")
+        return as_json(200, {"added": self.provider.add_past(name, lines)})
 
     async def report(self, request: web.BaseRequest) -> web.Response:
         """Send the report of one of the page's buttons: about one of the messages on it, or about the account."""

@@ -47,7 +47,7 @@ def _row(entry: Entry, found: Agenda, zone: str) -> dict[str, Any]:
         "account": labels[entry.account],
         "title": entry.title,
         "targets": entry.targets,
-        "words": f"conflict: {entry.words}" if entry.problem else entry.words,
+        "words": f"conflict: {entry.words}" if entry.conflict else entry.words,
     }
 
 

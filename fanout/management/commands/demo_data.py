@@ -14,7 +14,7 @@ from config.local.provider import set_hooks
 from fanout.lanes import accounts
 from fanout.management.base import PlainCommand
 from fanout.management.demo import cast as demo
-from fanout.management.demo import history
+from fanout.management.demo import history, provider_book
 from fanout.models import Run
 from fanout.runs import controls
 
@@ -36,6 +36,7 @@ class Command(PlainCommand):
             cast = demo.gather(url)
             made = history.write(cast, timezone.now())
         set_hooks(url, {account.config["account"]: hook(account, site) for account in cast.accounts.values()})
+        provider_book.tell(url)
         if made:
             self.stdout.write(f"{len(cast.accounts)} accounts, {len(cast.recipients)} groups, {made} past runs.")
         for title in demo.LIVE:

@@ -18,6 +18,7 @@ from fanout.management.base import (
     find_account,
     find_actor,
     find_run,
+    find_team,
     in_range,
     table,
 )
@@ -39,6 +40,7 @@ class Command(CrierCommand):
         )
         parser.add_argument("--state", choices=reply_inbox.STATES, default=reply_inbox.OPEN, help="[open]")
         parser.add_argument("--account", help="only replies to this account")
+        parser.add_argument("--team", help="only replies to accounts of this team")
         parser.add_argument("--run", help="only replies to this run")
         parser.add_argument("--person", default="", help="only this address, or people with such a name")
         parser.add_argument("--before", type=int, metavar="REPLY", help="only replies older than this one")
@@ -71,6 +73,7 @@ class Command(CrierCommand):
         wanted = Wanted(
             state=options["state"],
             account=find_account(options["account"]).pk if options["account"] else None,
+            team=find_team(options["team"]).pk if options["team"] else None,
             run=find_run(options["run"]).pk if options["run"] else None,
             person=options["person"],
             before=options["before"],

@@ -65,6 +65,8 @@ def gather(provider: str) -> Cast:
     cast.people = _people(cast.mei, team)
     _add_segments(cast, team)
     _add_reminders(cast, team)
+    silent = {"team": team, "not_replied_to": cast.reminders[VOLUNTEERS]}
+    Segment.objects.get_or_create(owner=cast.mei, name="Volunteers who have not answered", defaults=silent)
     return cast
 
 
@@ -214,6 +216,7 @@ def _add_segments(cast: Cast, team: Group) -> None:
 
 GROUPS_LIVE, PEOPLE_LIVE = "Town hall tonight", "Can you help on Saturday?"
 VOLUNTEERS = "News for volunteers"
+FOOD_BANK = "Help at the food bank"
 #: sent whenever the demo starts
 LIVE = (GROUPS_LIVE, PEOPLE_LIVE)
 
@@ -231,7 +234,13 @@ class Spec:
 
 
 REMINDERS = (
-    Spec("Friday market", "Events line", (("text", "The market opens at 8. Bring your own bags."),), 400),
+    Spec(
+        "Friday market",
+        "Events line",
+        (("text", "The market opens at 8. Bring your own bags."),),
+        400,
+        {"schedule": "cron", "cron": "0 8 * * 5"},
+    ),
     Spec("Choir concert", "Community line", (("image", "Choir concert on Saturday, 7 pm, town hall."),), 250),
     Spec(
         "Vaccination day",
@@ -270,6 +279,36 @@ REMINDERS = (
         (("text", "The new timetable is at every stop."),),
         60,
         {"schedule": "cron", "cron": "30 14 * * 4"},
+    ),
+    Spec(
+        "School run",
+        "Community line",
+        (("text", "Road works at the school: please walk the last hundred metres."),),
+        150,
+        {"schedule": "cron", "cron": "15 7 * * 1-5"},
+    ),
+    Spec(
+        "Evening class",
+        "Events line",
+        (("text", "Tonight at 7: first aid for everyone, room 2."),),
+        220,
+        {"schedule": "cron", "cron": "0 17 * * 2,4"},
+    ),
+    Spec(
+        "Sunday walk",
+        "Community line",
+        (("text", "We meet at the harbour at 9. Good shoes help."),),
+        90,
+        {"schedule": "cron", "cron": "0 12 * * 0"},
+    ),
+    Spec(
+        FOOD_BANK,
+        "Community line",
+        (("text", "The food bank needs drivers on Monday. Can you come?"),),
+        24,
+        {"follow_up_days": [2, 5]},
+        people=True,
+        follow_ups=("We still look for drivers for Monday.", "Last call for Monday: can you drive?"),
     ),
     Spec(
         "Harbour news",
@@ -325,10 +364,15 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
         FollowUpPart.objects.create(reminder=reminder, step=number, position=number - 1, text=text)
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=recipient, position=position)
-        for position, recipient in enumerate((cast.people if spec.people else cast.recipients)[: spec.targets])
+        for position, recipient in enumerate(_chosen(cast, spec))
     )
     reminder.next_fire_at = reminder.firing_after(timezone.now())
     reminder.save(update_fields=["next_fire_at", "segment"])
+
+
+def _chosen(cast: Cast, spec: Spec) -> list[Recipient]:
+    """Return the first groups, or the last people: some of the first have opted out."""
+    return cast.people[-spec.targets :] if spec.people else cast.recipients[: spec.targets]
 
 
 def _picture(reminder: Reminder, position: int) -> MediaFile:

@@ -1,11 +1,11 @@
-"""Runs of the past days, as the engine would have left them. The trigger keeps their counters."""
+"""Runs of the past weeks, as the engine would have left them. The trigger keeps their counters."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,10 +13,13 @@ from accounts.channels.provider_events import EventKind
 from fanout.database import carry_out
 from fanout.inbound import replies
 from fanout.inbound.event_store import SILENCES
-from fanout.management.demo.cast import OFFICE_CAP, VOLUNTEERS, Cast
+from fanout.management.demo.cast import FOOD_BANK, OFFICE_CAP, VOLUNTEERS, ZONE, Cast
+from fanout.management.demo.provider_book import BY_DEMO
 from fanout.models import Activity, Event, InboundEvent, Notification, PauseReason, Run, RunTarget
+from fanout.plans.audience import unanswered
+from fanout.plans.follow_up_steps import step_moments
 from fanout.rules.gates import DAILY_CAP
-from fanout.runs import firing, freezing, texts, transitions
+from fanout.runs import firing, freezing, sequences, texts, transitions
 from reminders.models import Recipient, Reminder
 
 LATENCY_MS = 180
@@ -43,17 +46,20 @@ class Past:
 
 
 PAST = (
+    Past(VOLUNTEERS, 54, (10, 0), "success", replies=("Happy to help",)),
+    Past(VOLUNTEERS, 47, (10, 0), "success", replies=("Yes", "Only in the morning")),
+    Past(VOLUNTEERS, 40, (10, 0), "success", replies=("I will be there",)),
+    Past(VOLUNTEERS, 33, (10, 0), "success", replies=("Sure", "Can I bring my son?")),
     Past(VOLUNTEERS, 26, (10, 0), "success", replies=("I have time on Friday", "Not this week, sorry")),
     Past(VOLUNTEERS, 19, (10, 0), "success", replies=("Yes!", "Where do we meet?", "I can bring a ladder")),
     Past(VOLUNTEERS, 12, (10, 0), "success", replies=("Gladly", "From 4 pm on")),
     Past(VOLUNTEERS, 10, (10, 0), "success", replies=("I am on holiday",), opted_out=1),
     Past(VOLUNTEERS, 8, (10, 0), "partial", replies=("Count me in", "My sister comes, too")),
-    Past("Friday market", 6, (8, 0), "success"),
     Past("Choir concert", 4, (17, 0), "success"),
     Past(
         "Vaccination day",
         3,
-        (9, 0),
+        (11, 0),
         "partial",
         failed=(
             ("recipient_gone", "The group does not exist any more", 9),
@@ -84,7 +90,6 @@ PAST = (
     ),
     Past("Late notice", 2, (18, 5), "failed"),
     Past("Choir concert", 1, (10, 0), "partial", unconfirmed=3),
-    Past("Friday market", 1, (8, 0), "success"),
     Past(
         VOLUNTEERS,
         1,
@@ -99,31 +104,74 @@ RECEIVED, READ = 0.96, 0.7
 HANDLED_AFTER = timedelta(days=3)
 
 
+@dataclass(frozen=True)
+class Weekly:
+    """A reminder that was sent on the same weekday for some weeks; some groups are gone by now."""
+
+    reminder: str
+    weekday: int  # 0 is Monday
+    start: tuple[int, int]
+    weeks: int
+    gone: int = 0
+
+    def runs(self, today: date) -> Iterator[Past]:
+        since = (today.weekday() - self.weekday - 1) % 7 + 1  # yesterday at the latest
+        failed = (("recipient_gone", "The group does not exist any more", self.gone),) if self.gone else ()
+        for week in range(self.weeks):
+            status = Run.Status.PARTIAL if self.gone else Run.Status.SUCCESS
+            yield Past(self.reminder, since + 7 * week, self.start, status, failed=failed)
+
+
+WEEKLY = (
+    Weekly("Friday market", 4, (8, 0), weeks=8),
+    Weekly("Weekly clean-up", 5, (9, 0), weeks=8, gone=2),
+    Weekly("Evening class", 1, (17, 0), weeks=4),
+    Weekly("Sunday walk", 6, (12, 0), weeks=4),
+)
+#: begun three days ago: the first follow-up went out yesterday, the second is to come
+SEQUENCE = Past(FOOD_BANK, 3, (10, 0), "success", replies=("Count on me", "I am away until Sunday"))
+
+
 def write(cast: Cast, now: datetime) -> int:
-    """Add the runs that do not exist yet. Returns how many were added."""
-    return sum(_write_run(past, cast.reminders[past.reminder], now) for past in PAST if _missing(past, cast))
+    """Add the past runs, unless there are some. Returns how many were added."""
+    if Run.objects.filter(reminder__in=cast.reminders.values()).exists():
+        return 0
+    weekly = [past for one in WEEKLY for past in one.runs(now.astimezone(ZoneInfo(ZONE)).date())]
+    in_order = sorted([*PAST, *weekly], key=lambda past: -past.days_ago)
+    made = [_write_run(past, cast.reminders[past.reminder], now) for past in in_order]
+    return len([*made, *_write_sequence(cast.reminders[FOOD_BANK], now)])
 
 
-def _missing(past: Past, cast: Cast) -> bool:
-    return cast.reminders[past.reminder].runs.filter(status=past.status).count() < _wanted(past)
+def _write_sequence(reminder: Reminder, now: datetime) -> list[Run]:
+    """Add a run with follow-ups of which the first has gone out to those who had not replied."""
+    parent = _write_run(SEQUENCE, reminder, now)
+    first, second = step_moments(parent.steps, parent.scheduled_for, parent.timezone)
+    Run.objects.filter(pk=parent.pk).update(next_step_at=second)
+    silent = unanswered(parent.pk, first).select_related("recipient").order_by("position")
+    asked = [target.recipient for target in silent]
+    later = Past(reminder.title, 1, (10, 0), "success", replies=("Sorry, I forgot: yes",))
+    run = _fill_run(Run.objects.create(**sequences.frozen_step(parent, 1, first), status=later.status), later, asked)
+    reached = run.targets.filter(status=RunTarget.Status.SENT).values("recipient")
+    Recipient.objects.filter(pk__in=reached).exclude(replied_at__gte=first).update(follow_up_attempts=1)
+    return [parent, run]
 
 
-def _wanted(past: Past) -> int:
-    same = [other for other in PAST if (other.reminder, other.status) == (past.reminder, past.status)]
-    return same.index(past) + 1
-
-
-def _write_run(past: Past, reminder: Reminder, now: datetime) -> bool:
+def _write_run(past: Past, reminder: Reminder, now: datetime) -> Run:
     start = _start(past, reminder, now)
     run = Run.objects.create(**freezing.frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
+    return _fill_run(run, past, [link.recipient for link in reminder.targets.select_related("recipient")])
+
+
+def _fill_run(run: Run, past: Past, recipients: Sequence[Recipient]) -> Run:
+    """Write what became of these recipients, and how the run ended."""
     if past.status != Run.Status.SKIPPED:
-        _write_targets(run, past, reminder)
+        _write_targets(run, past, recipients)
         kinds = run.targets.order_by("recipient__kind").values_list("recipient__kind", flat=True).distinct()
         Run.objects.filter(pk=run.pk).update(kinds=list(kinds))
     run.refresh_from_db()
-    _finish(run, past, reminder)
+    _finish(run, past, run.reminder)
     _tell(run, past)
-    return True
+    return run
 
 
 def _start(past: Past, reminder: Reminder, now: datetime) -> datetime:
@@ -136,11 +184,10 @@ def _start(past: Past, reminder: Reminder, now: datetime) -> datetime:
 # --- targets ----------------------------------------------------------------------------------------------
 
 
-def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
-    links = list(reminder.targets.select_related("recipient"))
+def _write_targets(run: Run, past: Past, recipients: Sequence[Recipient]) -> None:
     fates = [
-        ("skipped", "", "opted_out") if link.recipient.status == Recipient.Status.OPTED_OUT else fate
-        for link, fate in zip(links, _fates(past, len(links)))
+        ("skipped", "", "opted_out") if recipient.status == Recipient.Status.OPTED_OUT else fate
+        for recipient, fate in zip(recipients, _fates(past, len(recipients)))
     ]
     pace = timedelta(minutes=1) / past.per_minute * len(run.parts)
     first = _first_attempt(run, past, pace)
@@ -148,12 +195,12 @@ def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
         RunTarget(
             run=run,
             account_id=run.account_id,
-            recipient=link.recipient,
+            recipient=recipient,
             position=n + 1,
-            address=link.recipient.address,
-            **_outcome(fate, first + pace * n, len(run.parts), run),
+            address=recipient.address,
+            **_outcome(fate, first + pace * n, n + 1, run),
         )
-        for n, (link, fate) in enumerate(zip(links, fates))
+        for n, (recipient, fate) in enumerate(zip(recipients, fates))
     ]
     RunTarget.objects.bulk_create(targets)
     Activity.objects.bulk_create(activity for target in targets for activity in _activity(run, target))
@@ -180,7 +227,7 @@ def _fates(past: Past, total: int) -> list[tuple[str, str, str]]:
     return fates
 
 
-def _outcome(fate: tuple[str, str, str], at: datetime, parts: int, run: Run) -> dict[str, Any]:
+def _outcome(fate: tuple[str, str, str], at: datetime, position: int, run: Run) -> dict[str, Any]:
     status, kind, words = fate
     values: dict[str, Any] = {"status": status, "error_kind": kind, "error": words}
     if status == "pending":
@@ -196,9 +243,9 @@ def _outcome(fate: tuple[str, str, str], at: datetime, parts: int, run: Run) -> 
     }
     if status == "sent":
         values |= {
-            "parts_sent": parts,
+            "parts_sent": len(run.parts),
             "latency_ms": LATENCY_MS,
-            "provider_id": f"demo-{run.pk}-{at.timestamp():.0f}",
+            "provider_id": f"{BY_DEMO}{run.pk}-{position}",
             **_receipts(settled_at),
         }
     return values
@@ -247,6 +294,7 @@ def _write_answers(run: Run, past: Past, targets: Sequence[RunTarget]) -> None:
         target.delivered_at = target.delivered_at or target.settled_at
         target.read_at = target.read_at or at
         target.save(update_fields=["replied_at", "opted_out_at", "delivered_at", "read_at"])
+        Recipient.objects.filter(pk=target.recipient_id).update(replied_at=at)
         handled = opts_out or timedelta(days=past.days_ago) > HANDLED_AFTER
         InboundEvent.objects.create(
             account_id=target.account_id,

@@ -274,6 +274,16 @@
     count.textContent = state.shown;
   }
 
+  // In the navigation.
+  function showReplies(state) {
+    const count = document.querySelector("[data-replies]");
+    if (!count) return;
+    count.hidden = !state.shown;
+    count.textContent = state.shown;
+    if (state.shown) count.setAttribute("aria-label", `${state.shown} not handled`);
+    else count.removeAttribute("aria-label");
+  }
+
   // One notification, or all of them. `keepalive`: the click that reads one also leaves the page.
   async function markRead(id) {
     const token = document.querySelector("[name=csrfmiddlewaretoken]")?.value;
@@ -340,6 +350,7 @@
     source = new EventSource(`${bell.dataset.stream}?after=${last}&runs=${watching}`);
     source.addEventListener("run", (event) => showProgress(JSON.parse(event.data)));
     source.addEventListener("notification", (event) => showNotification(JSON.parse(event.data)));
+    source.addEventListener("replies", (event) => showReplies(JSON.parse(event.data)));
     source.addEventListener("resync", openAndRefresh);
     source.addEventListener("full", openLater);
     // The browser repeats what broke off by itself, but not what was answered with an error.
