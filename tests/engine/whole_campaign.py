@@ -23,7 +23,9 @@ import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from tests.channels.mail_server import free_port
 from tests.engine.chaos import STANDSTILL, Campaign, call, driver_pids, unsettled, wait
 from tests.engine.clicking import PARTS
 from tests.engine.standby import LastingPair
+from tests.engine.trouble import act
 from tests.engine.wider_trouble import WiderTrouble
 
 ACCOUNTS = ("a0", "a1", "a2", "a3", "a4", "slow")
@@ -58,7 +61,7 @@ SCRIPT = {
 AFTER_A_STOP = 30.0
 NOTHING_SENT = 180.0
 #: a kill waits until so many messages have gone out since the last one, but not for longer than so many seconds
-BETWEEN_KILLS, A_WHILE = 5, 10.0
+BETWEEN_KILLS, A_WHILE = 5, 8.0
 #: these end what the others need, so some messages must have gone out since the last one
 HEAVY = ("cluster", "main", "postgres", "standby", "fail_over")
 LOGGED = re.compile(r".*(?:neither due nor driven|not among its lanes|nothing left to send|no driver holds).*")
@@ -98,6 +101,7 @@ class WholeCampaign(Campaign):
         self.observed = 0.0
         self.read_to = self.sent = self.sent_before = 0
         self.confirmations = 0
+        self.going_on: Future[None] | None = None
 
     def run(self) -> dict[str, Any]:
         from django.utils import timezone
@@ -205,11 +209,11 @@ class WholeCampaign(Campaign):
             self.broken.append("nothing was sent at the beginning")
         sent = self.sent_parts()
         for n in range(self.kills):
-            self.pass_time(self.rng.uniform(0.4, 2.4))
+            self.pass_time(self.rng.uniform(0.3, 1.8))
             if self.rng.random() < 0.35:
                 self.trouble.begin()
             if self.rng.random() < 0.2:
-                wait(self.go_on, patience=STANDSTILL)
+                self.go_on()
             victim = self.rng.choices([*self.victims], [*self.victims.values()])[0]
             if victim in HEAVY:
                 self.wait_until_something_is_sent()
@@ -348,16 +352,20 @@ class WholeCampaign(Campaign):
         return wait(lambda: self.supervise() and list(Run.objects.order_by("pk")))
 
     def go_on(self) -> bool:
-        """Resume what is paused and reactivate what was suspended, so that every run comes to its end."""
-        from django.utils import timezone
+        """Resume what is paused and reactivate what was suspended, so that every run comes to its end. In a thread: a
+        commit may wait for a standby, which we have to start again meanwhile."""
+        self.look()
+        if self.going_on is None or self.going_on.done():
+            self.going_on = self.trouble.threads.submit(act, self.resume_all)
+        return True
 
+    def resume_all(self, now: datetime) -> None:
         from accounts.models import Account
         from fanout.runs import controls
 
-        self.look()
         for account in Account.objects.exclude(status="active"):
-            controls.reactivate(account, self.user, timezone.now())
-        return self.trouble.resume_paused()
+            controls.reactivate(account, self.user, now)
+        self.trouble.resume_paused()
 
     # --- judging ----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ answers with ENOSPC: PostgreSQL then refuses rows, or stops when it cannot exten
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -49,10 +50,11 @@ class Disks:
 
 def cannot_mount() -> str:
     """Return why small disks cannot be made here; empty if they can."""
-    tried = subprocess.run(
-        ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
-    )
-    return "" if tried.returncode == 0 else "a small disk needs the right to mount one"
+    if os.geteuid() == 0 and shutil.which("unshare"):
+        command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return ""
+    return "small disks need the right to mount them"
 
 
 def fill(disk: Path) -> None:
@@ -72,8 +74,7 @@ def make_room(disk: Path) -> None:
 
 
 class WiderTrouble(Trouble):
-    """`processes` returns those that may be stopped, by what they are; `stops` are the times in which the provider
-    stood still: what was on its way to it then has no answer."""
+    """`processes` returns those that may be stopped, by what they are."""
 
     kinds = ("stuck_client", "stuck_client", "full_disk", "stopped_process", "stopped_process", "stopped_provider")
 
@@ -91,7 +92,6 @@ class WiderTrouble(Trouble):
         self.provider = psutil.Process(provider)
         self.processes = processes
         self.stopped: list[tuple[float, psutil.Process]] = []
-        self.stops: list[tuple[float, float]] = []
 
     def stuck_client(self) -> None:
         from fanout.models import Run
@@ -118,9 +118,7 @@ class WiderTrouble(Trouble):
     def stopped_provider(self) -> None:
         """The provider accepts connections and does not answer; half of the time for longer than drivers wait."""
         if self.provider not in [process for _, process in self.stopped]:
-            seconds = self.rng.uniform(2, 20)
-            self.stops.append((time.time(), time.time() + seconds))
-            self._stop(self.provider, seconds)
+            self._stop(self.provider, self.rng.uniform(2, 20))
 
     def _stop(self, process: psutil.Process, seconds: float) -> None:
         with suppress(psutil.NoSuchProcess):
@@ -136,7 +134,5 @@ class WiderTrouble(Trouble):
             if everything or now >= until:
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGCONT)
-                if process == self.provider:
-                    self.stops[-1] = (self.stops[-1][0], time.time())
         self.stopped = [one for one in self.stopped if not everything and one[0] > now]
         return super().end_due(everything) and not self.full and not self.stopped
