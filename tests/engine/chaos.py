@@ -74,6 +74,9 @@ def main() -> None:
     signal.signal(
         signal.SIGTERM, lambda number, frame: sys.exit(f"ended by signal {number}")
     )  # servers and disks go, too
+    # Standard output is for the report; servers and commands may write to it, too.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     given.rate = given.rate or (300 if given.everything else 900)
     with tempfile.TemporaryDirectory(prefix="crier-chaos-") as folder, ExitStack() as stack:
         os.chmod(folder, 0o755)
@@ -110,7 +113,7 @@ def main() -> None:
             report["logs"] = tempfile.mkdtemp(prefix="crier-chaos-logs-")
             for log in (path for path in Path(folder).glob("*") if path.suffix in (".log", ".jsonl")):
                 shutil.copy(log, report["logs"])
-    print(json.dumps(report, indent=1))  # noqa: T201
+    print(json.dumps(report, indent=1), file=output, flush=True)
     sys.exit(0 if not report["broken"] else 1)
 
 
@@ -573,8 +576,7 @@ def kill(pid: int) -> None:
 
 
 def call(*command: str) -> None:
-    # Standard output is for the report.
-    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, check=True, env=os.environ, stdout=sys.stderr)
+    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, check=True, env=os.environ)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Until it is told to end (SIGTERM) it fires reminders that several accounts send, and pauses, resumes, cancels, retries,
 settles, offloads, archives and edits, as other operators do at the same moment. Before it settles an unconfirmed
 message it looks into the provider's book, as a person would look at the phone. FOLDER has the book, and
-`clicks.jsonl`, to which every click is added with its answer.
+`clicks.jsonl`, to which every click is added with its answer, and with the claim that was settled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WEIGHTS = {
     "archive": 3,
     "edit": 4,
     "reactivate": 2,
-    "cancel": 1,
+    "cancel": 0.3,
 }
 ENOUGH_RUNS = 5  # that are not finished
 TARGETS = 120
@@ -61,6 +61,7 @@ class Operator:
         self.book_path = folder / "book.jsonl"
         self.clicks = os.open(folder / "clicks.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.fired = 0
+        self.settled: list[Any] | None = None  # the claim that the last click settled
 
     def click(self) -> None:
         """Choose a control and use it. A database that is away, full or locked is answered by trying again later."""
@@ -68,7 +69,7 @@ class Operator:
         from django.utils import timezone
 
         control = self.rng.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
-        began, answer = time.monotonic(), ""
+        began, answer, self.settled = time.monotonic(), "", None
         try:
             answer = getattr(self, control)(timezone.now())
         except (DatabaseError, InterfaceError) as error:
@@ -76,7 +77,8 @@ class Operator:
             connection.close()
         except Exception as error:  # the judge's business
             answer = f"crashed: {type(error).__name__}: {error}"
-        line = {"by": self.name, "control": control, "answer": answer, "seconds": round(time.monotonic() - began, 2)}
+        seconds = round(time.monotonic() - began, 2)
+        line = {"by": self.name, "control": control, "answer": answer, "seconds": seconds, "settled": self.settled}
         os.write(self.clicks, json.dumps(line).encode() + b"\n")
 
     # --- what is clicked --------------------------------------------------------------------------------
@@ -142,6 +144,7 @@ class Operator:
         target = self.one_of(unconfirmed.select_related("run"))
         if target is None:
             return "nothing to settle"
+        self.settled = [target.pk, target.claim_epoch, target.claimed_at.isoformat()]
         received = {(delivery.to, delivery.message_id) for delivery in Book.read(self.book_path).deliveries()}
         begins = f"crier-{target.pk}-{target.parts_sent}-"
         delivered = any(to == target.address and name.startswith(begins) for to, name in received)

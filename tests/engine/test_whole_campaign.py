@@ -42,7 +42,7 @@ def test_a_text_that_came_twice_under_two_ids(campaign: WholeCampaign) -> None:
 
 
 @pytest.mark.parametrize(
-    "status, later, honoured, late",
+    ("status", "later", "honoured", "late"),
     [
         pytest.param(200, AFTER_A_STOP - 1, 1, 0, id="already claimed"),
         pytest.param(200, AFTER_A_STOP + 1, 1, 1, id="after the STOP"),
@@ -57,7 +57,7 @@ def test_what_comes_after_a_stop(campaign: WholeCampaign, status: int, later: fl
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "status, parts_sent, parts, wrong",
+    ("status", "parts_sent", "parts", "wrong"),
     [
         pytest.param("sent", 2, [0, 1], 0, id="sent"),
         pytest.param("sent", 2, [0], 1, id="sent, but the provider has one part"),
@@ -88,7 +88,7 @@ def test_a_message_of_no_target_and_a_lost_report(campaign: WholeCampaign) -> No
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "killed, answer, right",
+    ("killed", "answer", "right"),
     [
         pytest.param(True, "", 1, id="its driver was killed"),
         pytest.param(False, "unconfirmed", 1, id="there was no answer"),
@@ -111,5 +111,5 @@ def test_unconfirmed_targets_need_a_reason(
     journal.close()
     if killed:
         campaign.killed_pids[os.getpid()] = at.timestamp() + 1
-    counts, complaints = campaign.judge_unconfirmed(MemoryBook())
+    counts, complaints = campaign.judge_unconfirmed(MemoryBook(), [])
     assert (counts["right"], counts["wrong"], len(complaints)) == (right, 1 - right, 1 - right)

@@ -380,7 +380,8 @@ class WholeCampaign(Campaign):
     def judge(self, runs: list[Any], book: Any, finished: bool, seconds: float) -> dict[str, Any]:
         doubled = [*book.duplicates("message_id"), *self.repeated_texts(book)]
         statuses, lost = self.compare(runs, book)
-        unconfirmed, wrong = self.judge_unconfirmed(book)
+        clicks = [json.loads(line) for line in (self.folder / "clicks.jsonl").read_text().splitlines()]
+        unconfirmed, wrong = self.judge_unconfirmed(book, clicks)
         stops, late = self.judge_stops(book)
         peaks = {name: book.peak(name) for name in ACCOUNTS}
         # Beside rate and burst: what a stopped provider took in late, as much as an account may have in flight.
@@ -389,7 +390,6 @@ class WholeCampaign(Campaign):
         logged = [
             line for path in self.folder.glob("*.log") for line in LOGGED.findall(path.read_text(errors="replace"))
         ]
-        clicks = [json.loads(line) for line in (self.folder / "clicks.jsonl").read_text().splitlines()]
         crashed = [f"{one['control']} {one['answer']}" for one in clicks if one["answer"].startswith("crashed")]
         stuck = [] if finished else [f"{unsettled(runs)} parts or runs did not come to their end: {self.left_over()}"]
         broken = [*self.broken, *stuck, *(f"twice: {one}" for one in doubled), *lost, *wrong, *late, *fast, *logged]
@@ -442,35 +442,39 @@ class WholeCampaign(Campaign):
         wrong += [f"the report {report} was accepted and is lost" for report in sorted(accepted - stored)]
         return dict(statuses), wrong
 
-    def judge_unconfirmed(self, book: Any) -> tuple[dict[str, int], list[str]]:
-        """Explain every unconfirmed target: its driver was killed after the claim, or there was no answer."""
+    def judge_unconfirmed(self, book: Any, clicks: list[dict[str, Any]]) -> tuple[dict[str, int], list[str]]:
+        """Explain every target that is unconfirmed, or was until an operator settled it: its driver was killed after
+        the claim, or there was no answer."""
         from fanout.models import RunTarget
 
         claims, answers = self.journal()
         told = {tuple(delivery.message_id.split("-")[1:3]) for delivery in book.deliveries()}
         counts: Counter[str] = Counter({"right": 0, "wrong": 0})
-        wrong = []
-        for target in RunTarget.objects.filter(status="unconfirmed"):
-            key = (target.pk, target.claim_epoch, target.claimed_at)
+        left = list(RunTarget.objects.filter(status="unconfirmed"))
+        for target in left:
             counts["delivered" if (str(target.pk), str(target.parts_sent)) in told else "not delivered"] += 1
+        keys = {(target.pk, target.claim_epoch, target.claimed_at) for target in left}
+        settled = [one["settled"] for one in clicks if one.get("settled")]
+        settled_keys = {(pk, epoch, datetime.fromisoformat(at)) for pk, epoch, at in settled} - keys
+        counts["settled by operators"] = len(settled_keys)
+        wrong = []
+        for key in sorted(keys | settled_keys):
             pid, answer = claims.get(key), answers.get(key, "none noted")
-            at = target.claimed_at.timestamp()
-            if pid is not None and self.killed_pids.get(pid, 0.0) >= at:
-                counts["right"] += 1
-                counts["driver killed"] += 1
-            elif pid is None and any(at <= killed < at + STANDSTILL for killed in self.killed_pids.values()):
-                counts["right"] += 1
-                counts["driver killed before the claim was noted"] += 1
-            elif answer == "unconfirmed":
-                counts["right"] += 1
-                counts["no answer"] += 1
+            reason = self.why_unconfirmed(key[2].timestamp(), pid, answer)
+            counts["right" if reason else "wrong"] += 1
+            if reason:
+                counts[reason] += 1
             else:
-                counts["wrong"] += 1
-                wrong.append(
-                    f"target {target.pk} ({target.address}) is unconfirmed although driver {pid} was not killed; "
-                    f"answer: {answer}; claimed {target.claimed_at} by {target.account}; {target.error}"
-                )
+                wrong.append(f"target {key[0]} is unconfirmed, driver {pid} was not killed, answer: {answer}; {key[2]}")
         return dict(counts), wrong
+
+    def why_unconfirmed(self, claimed_at: float, pid: int | None, answer: str) -> str:
+        """Return why a claim is rightly unconfirmed; empty where it is not."""
+        if pid is not None and self.killed_pids.get(pid, 0.0) >= claimed_at:
+            return "driver killed"
+        if pid is None and any(claimed_at <= at < claimed_at + STANDSTILL for at in self.killed_pids.values()):
+            return "driver killed before the claim was noted"
+        return "no answer" if answer == "unconfirmed" else ""
 
     def journal(self) -> tuple[dict[Any, int], dict[Any, str]]:
         """Return which process made each claim, and which answers were noted, from the claim journal."""
