@@ -5,6 +5,7 @@
     python -m tests.engine.chaos --lose-commits
     python -m tests.engine.chaos --restore
     python -m tests.engine.chaos --cluster --rounds 2
+    python -m tests.engine.chaos --everything --kills 200
 
 It has a PostgreSQL, a sandbox provider and a cluster of its own under a temporary directory, and sends runs of two
 parts through them: two runs of one account each, one that two accounts share, and one whose provider takes ten
@@ -16,8 +17,9 @@ unconfirmed that was certain; a run with work that no lane drives for a minute i
 database is a leader with a synchronous standby instead; the leader is killed in the middle and the standby promoted,
 which makes nothing uncertain, and the kills (of drivers and clusters) come after it. With `--lose-commits` the standby
 is asynchronous and lags behind, with `--restore` the database is recovered to an earlier moment, and with `--cluster`
-there are three servers (tests/engine/cluster_campaign.py). Prints one JSON object and exits with 1 when a promise was
-broken.
+there are three servers (tests/engine/cluster_campaign.py). `--everything` plays kills, operators, full disks, stuck
+clients, fail-overs, receipts and opt-outs together (tests/engine/whole_campaign.py). Prints one JSON object and exits
+with 1 when a promise was broken.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,8 +43,9 @@ import psutil
 from cryptography.fernet import Fernet
 
 from tests.engine import database_cluster
-from tests.engine.standby import Archived, Pair
+from tests.engine.standby import Archived, LastingPair, Pair
 from tests.engine.trouble import KINDS, Trouble
+from tests.engine.wider_trouble import Disks
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,15 +61,23 @@ def main() -> None:
     parser.add_argument("--kills", type=int, help="50; with --fail-over none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--groups", type=int, default=0)
-    parser.add_argument("--rate", type=int, default=900)
+    parser.add_argument("--rate", type=int, help="messages per minute and account: 900; with --everything 300")
     parser.add_argument("--fail-over", action="store_true", help="kill a leader and promote its standby, once")
     parser.add_argument("--lose-commits", action="store_true", help="the same with a standby that lags behind")
     parser.add_argument("--restore", action="store_true", help="recover the database to an earlier moment, once")
     parser.add_argument("--cluster", action="store_true", help="three database machines with Patroni, two of Crier")
+    parser.add_argument("--everything", action="store_true", help="all accidents together, with fail-overs; needs root")
     parser.add_argument("--rounds", type=int, default=1, help="with --cluster: accidents of each kind")
     given = parser.parse_args()
     if given.cluster and (problem := database_cluster.missing()):
         sys.exit(f"skipped: {problem}")
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(f"ended by signal {number}")
+    )  # servers and disks go, too
+    # Standard output is for the report; servers and commands may write to it, too.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    given.rate = given.rate or (300 if given.everything else 900)
     with tempfile.TemporaryDirectory(prefix="crier-chaos-") as folder, ExitStack() as stack:
         os.chmod(folder, 0o755)
         os.environ |= {
@@ -79,7 +91,11 @@ def main() -> None:
         os.environ.pop("DATABASE_URL", None)
         fails_over = given.fail_over or given.lose_commits
         servers: Pair | Archived | database_cluster.DatabaseCluster | None = None
-        if fails_over:
+        if given.everything:
+            disks = stack.enter_context(Disks(Path(folder)))
+            os.environ["CRIER_VAR"] = str(disks.data_directory)
+            servers = stack.enter_context(LastingPair(Path(folder)))
+        elif fails_over:
             servers = stack.enter_context(Pair(Path(folder), not given.lose_commits))
         elif given.restore:
             servers = stack.enter_context(Archived(Path(folder)))
@@ -94,9 +110,10 @@ def main() -> None:
         django.setup()
         report = campaign_of(Path(folder), given, servers).run()
         if report["broken"]:
-            report["log"] = tempfile.mkstemp(prefix="crier-chaos-", suffix=".log")[1]
-            shutil.copy(Path(folder, "cluster.log"), report["log"])
-    print(json.dumps(report, indent=1))  # noqa: T201
+            report["logs"] = tempfile.mkdtemp(prefix="crier-chaos-logs-")
+            for log in (path for path in Path(folder).glob("*") if path.suffix in (".log", ".jsonl")):
+                shutil.copy(log, report["logs"])
+    print(json.dumps(report, indent=1), file=output, flush=True)
     sys.exit(0 if not report["broken"] else 1)
 
 
@@ -105,6 +122,10 @@ def campaign_of(folder: Path, given: argparse.Namespace, servers: Any) -> Campai
         from tests.engine.cluster_campaign import ClusterCampaign
 
         return ClusterCampaign(folder, given, servers)
+    if given.everything:
+        from tests.engine.whole_campaign import WholeCampaign
+
+        return WholeCampaign(folder, given, servers)
     if given.lose_commits:
         return LostCommits(folder, given, servers)
     if given.restore:
@@ -116,6 +137,7 @@ class Campaign:
     default_kills = 50
     victims = {"worker": 6, "cluster": 2, "postgres": 2}  # each with how often it is chosen
     slow_groups = 12  # through the provider that takes ten seconds
+    standstill = STANDSTILL
 
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
@@ -162,7 +184,7 @@ class Campaign:
             if left == 0:
                 return True
             before = left
-            wait(lambda: self.go_on() and unsettled(runs) == 0, patience=STANDSTILL)
+            wait(lambda: self.go_on() and unsettled(runs) == 0, patience=self.standstill)
         return False
 
     def go_on(self) -> bool:
@@ -554,8 +576,7 @@ def kill(pid: int) -> None:
 
 
 def call(*command: str) -> None:
-    # Standard output is for the report.
-    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, check=True, env=os.environ, stdout=sys.stderr)
+    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, check=True, env=os.environ)
 
 
 if __name__ == "__main__":

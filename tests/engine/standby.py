@@ -9,8 +9,10 @@ with Pair(folder) as pair:
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -21,10 +23,11 @@ from urllib.parse import quote
 import psutil
 import psycopg
 
-from config.local.embedded_files import Layout, layout
+from config.local.embedded_files import SOCKET_NAME, Layout, layout
 from config.local.embedded_keeper import binary, prepare, start_server, stop_server
 
 START_SECONDS = 60.0
+STATE = "SELECT {} FROM pg_stat_replication WHERE application_name = 'standby'"
 
 
 class Pair:
@@ -42,9 +45,9 @@ class Pair:
 
     def __enter__(self) -> Self:
         for place in (self.leader, self.standby):
-            place.root.mkdir(parents=True)
+            place.root.mkdir(parents=True, exist_ok=True)
             os.chmod(place.root, 0o755)
-        owner = prepare(self.leader)
+        self.owner = owner = prepare(self.leader)
         # Before its first start a copy is a complete backup.
         shutil.copytree(self.leader.data, self.standby.data)
         if owner is not None:
@@ -53,11 +56,7 @@ class Pair:
         prepare(self.standby)
         if self.synchronous:
             configure(self.leader, synchronous_standby_names="standby")
-        configure(
-            self.standby,
-            primary_conninfo=f"host={self.leader.socket_dir} user=postgres application_name=standby",
-        )
-        (self.standby.data / "standby.signal").touch()
+        follow(self.standby, self.leader)
         for place in (self.leader, self.standby):
             self.servers[place] = start_server(place, owner)
         state = "sync" if self.synchronous else "async"
@@ -71,14 +70,20 @@ class Pair:
                 stop_server(server)
 
     def kill_leader(self) -> None:
-        """Kill the leader with all its sessions, as a machine that loses its power does."""
-        server = self.servers[self.leader]
+        self.kill(self.leader)
+
+    def kill(self, place: Layout) -> None:
+        """Kill a server with all its sessions, as a machine that loses its power does."""
+        server = self.servers[place]
+        if server.poll() is not None:
+            return
         sessions = psutil.Process(server.pid).children(recursive=True)
         server.kill()
         for session in sessions:
             with suppress(psutil.NoSuchProcess):
                 session.kill()
         server.wait()
+        psutil.wait_procs(sessions, timeout=START_SECONDS)  # a server does not start beside sessions of the last one
 
     def hold_back(self) -> None:
         """Cut the standby off from the leader: later commits never reach it."""
@@ -88,6 +93,81 @@ class Pair:
 
     def promote(self) -> None:
         execute(self.standby, "SELECT pg_promote(wait => true)")
+
+
+class LastingPair(Pair):
+    """A pair that is supervised, and gets a new standby after each fail-over.
+
+    Until that one has caught up the leader works alone, as Patroni lets it, and there is no other fail-over.
+    """
+
+    def __enter__(self) -> Self:
+        self.copying: threading.Thread | None = None
+        self.is_whole = True
+        self.restarts = 0
+        super().__enter__()
+        for place in (self.leader, self.standby):
+            # Old segments are not to fill a small disk.
+            execute(place, "ALTER SYSTEM SET max_wal_size = '96MB'")
+            execute(place, "SELECT pg_reload_conf()")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for place in self.servers:
+            self.kill(place)  # also ends the copying
+        if self.copying is not None:
+            self.copying.join()
+
+    def supervise(self) -> None:
+        """Start a server again that ended by itself, as systemd does, and take steps towards a new standby."""
+        for place, server in self.servers.items():
+            if server.poll() is not None:
+                self.restarts += 1
+                self.servers[place] = start_server(place, self.owner)
+        if not self.is_whole and (self.copying is None or not self.copying.is_alive()):
+            self.is_whole = self._take_in_standby()
+
+    def restart(self, place: Layout) -> None:
+        """Kill a server and start it again where it is."""
+        self.kill(place)
+        self.servers[place] = start_server(place, self.owner)
+
+    def is_synchronous(self) -> bool:
+        return self.is_whole and ask(self.leader, STATE.format("sync_state")) == "sync"
+
+    def fail_over(self, pause: float) -> None:
+        """Kill the leader and promote the standby some seconds later. `supervise` makes a new standby."""
+        self.kill_leader()
+        del self.servers[self.leader]
+        self.leader, self.standby = self.standby, self.leader
+        self.is_whole = self.is_copied = False
+        time.sleep(pause)
+        execute(self.leader, "ALTER SYSTEM SET synchronous_standby_names = ''")
+        execute(self.leader, "SELECT pg_reload_conf()")
+        execute(self.leader, "SELECT pg_promote(wait => true)")
+
+    def _take_in_standby(self) -> bool:
+        """Take the next step: copy the leader (which may be killed meanwhile), start the copy, make it synchronous."""
+        if not self.is_copied:
+            self.copying = threading.Thread(target=self._copy)
+            self.copying.start()
+        elif self.standby not in self.servers:
+            follow(self.standby, self.leader)
+            self.servers[self.standby] = start_server(self.standby, self.owner)
+        elif ask(self.leader, STATE.format("state")) == "streaming":
+            with suppress(psycopg.Error):  # it was killed at this moment, or its disk is full
+                execute(self.leader, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+                execute(self.leader, "SELECT pg_reload_conf()")
+                return True
+        return False
+
+    def _copy(self) -> None:
+        shutil.rmtree(self.standby.data, ignore_errors=True)
+        make_private(self.standby.data, self.owner)
+        copied = copy_server(self.leader, self.standby.data, self.owner).returncode == 0
+        # The leader's socket is in its data directory, and the file that says whose it is was copied, too.
+        (self.standby.data / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
+        self.is_copied = copied
 
 
 class Archived:
@@ -106,9 +186,7 @@ class Archived:
         os.chmod(self.place.root, 0o755)
         self.owner = prepare(self.place)
         for folder in (self.archive, self.backup):
-            folder.mkdir(mode=0o700)
-            if self.owner is not None:
-                os.chown(folder, self.owner.pw_uid, self.owner.pw_gid)
+            make_private(folder, self.owner)
         configure(self.place, archive_mode="on", archive_command=f"cp %p {self.archive}/%f")
         self.server = start_server(self.place, self.owner)
         wait_for(lambda: ask(self.place, "SELECT 1"))
@@ -120,10 +198,7 @@ class Archived:
             stop_server(self.server)
 
     def back_up(self) -> None:
-        places = ["--pgdata", str(self.backup), "--host", str(self.place.socket_dir)]
-        command = [str(binary("pg_basebackup")), *places, "--username", "postgres", "--checkpoint=fast"]
-        user = self.owner.pw_uid if self.owner is not None else None
-        subprocess.run(command, check=True, user=user, cwd="/")
+        copy_server(self.place, self.backup, self.owner).check_returncode()
 
     def recover(self, to: datetime) -> None:
         """Replace the server by the backup and the archived log up to this moment."""
@@ -147,6 +222,24 @@ def configure(place: Layout, **settings: str) -> None:
         file.writelines(f"{name} = '{value}'\n" for name, value in {"fsync": "off", **settings}.items())
 
 
+def follow(standby: Layout, leader: Layout) -> None:
+    """Make a copy of the leader's data its standby."""
+    configure(standby, primary_conninfo=f"host={leader.socket_dir} user=postgres application_name=standby")
+    (standby.data / "standby.signal").touch()
+
+
+def make_private(folder: Path, owner: pwd.struct_passwd | None) -> None:
+    folder.mkdir(mode=0o700)
+    if owner is not None:
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+
+
+def copy_server(place: Layout, to: Path, owner: pwd.struct_passwd | None) -> subprocess.CompletedProcess[bytes]:
+    command = [str(binary("pg_basebackup")), "--pgdata", str(to), "--host", str(place.socket_dir)]
+    command += ["--username", "postgres", "--checkpoint=fast", "--no-sync"]
+    return subprocess.run(command, check=False, user=owner.pw_uid if owner is not None else None, cwd="/")
+
+
 def execute(place: Layout, statement: str) -> None:
     with connect(place) as server:
         server.execute(statement)
@@ -162,7 +255,7 @@ def ask(place: Layout, question: str) -> object:
 
 
 def connect(place: Layout) -> psycopg.Connection:
-    return psycopg.connect(f"host={place.socket_dir} user=postgres dbname=postgres", autocommit=True)
+    return psycopg.connect(f"host={place.socket_dir} user=postgres dbname=postgres connect_timeout=5", autocommit=True)
 
 
 def wait_for(condition: object) -> None:

@@ -24,6 +24,7 @@ from fanout.ops import tasks
 from tests.crier_processes import environment as crier_environment
 from tests.engine.stage import Stage, fresh, whole_day
 from tests.engine.test_storing import RESULTS, Fault
+from tests.engine.wider_trouble import cannot_mount
 from tests.sandbox_server import SandboxServer
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -96,11 +97,16 @@ def driver_of(account: Account) -> Driver | None:
         pytest.param(["--kills", os.environ.get("CHAOS_KILLS", "8"), "--seed", "3"], id="kills"),
         pytest.param(["--fail-over", "--groups", "60"], id="fail-over"),
         pytest.param(["--lose-commits", "--groups", "60"], id="lost-commits"),
+        pytest.param(
+            ["--everything", "--kills", "6", "--seed", "3"],
+            marks=pytest.mark.skipif(bool(cannot_mount()), reason=cannot_mount()),
+            id="everything",
+        ),
     ],
 )
 def test_kills_at_random_moments_double_and_lose_nothing(words: list[str]) -> None:
     command = [sys.executable, "-m", "tests.engine.chaos", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["broken"] == []
 

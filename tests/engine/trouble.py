@@ -29,6 +29,8 @@ KINDS = ("stuck_client", "operators", "full_disk")
 
 
 class Trouble:
+    kinds: tuple[str, ...] = KINDS
+
     def __init__(self, rng: random.Random, runs: list[Any], user: Any) -> None:
         self.rng = rng
         self.runs = runs
@@ -41,7 +43,7 @@ class Trouble:
 
     def begin(self, kind: str = "") -> str:
         """Begin some trouble, which ends by itself with `end_due`. Returns what it is."""
-        kind = kind or self.rng.choice(KINDS)
+        kind = kind or self.rng.choice(self.kinds)
         with suppress(psycopg.Error, *database_errors()):  # the server may be gone at this moment
             getattr(self, kind)()
             self.seen[kind] += 1
