@@ -24,13 +24,16 @@ from uuid import uuid4
 
 import aiohttp
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts import access
 from accounts.channels.http import FAILURES, connector, host_problem
+from accounts.inputs import counted
 from accounts.models import Account
 from fanout.database import execute
 from fanout.models import (
@@ -42,12 +45,15 @@ from fanout.models import (
     WebhookEndpoint,
     WebhookEvent,
 )
+from fanout.models.trail import note
 
 log = logging.getLogger("crier.webhooks")
 
 Kind = WebhookEndpoint.Kind
 State = WebhookDelivery.State
 PREFIX = "whsec_"
+#: endpoints that a person may have: each event is stored once for each of them
+MOST_ENDPOINTS = 50
 ROTATES_FOR = timedelta(hours=24)
 TIMEOUT = 10.0
 AT_ONCE = 20
@@ -63,6 +69,63 @@ LOOK_EVERY = 2.0
 LOCK = 0x435250  # "CRP": the advisory lock of the one task that posts
 WARNING = "Webhook is failing"
 SWITCHED_OFF = "Webhook switched off"
+
+
+# --- endpoints --------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def add_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> str:
+    """Save a new endpoint; return its secret, which is shown once. Raises ValidationError."""
+    check_endpoint(endpoint)
+    endpoint.full_clean(exclude=["secrets"])
+    endpoint.save()
+    note("added", endpoint, user, now)
+    return rotate(endpoint, now)
+
+
+def check_endpoint(endpoint: WebhookEndpoint) -> None:
+    """Raise ValidationError for an address that may not be called, and for one endpoint too many."""
+    if problem := url_problem(endpoint.url):
+        raise ValidationError({"url": problem})
+    others = WebhookEndpoint.objects.filter(owner=endpoint.owner_id).exclude(pk=endpoint.pk)
+    if endpoint.pk is None and others.count() >= MOST_ENDPOINTS:
+        raise ValidationError(f"You have {MOST_ENDPOINTS} webhooks: delete those that are no longer used.")
+
+
+@transaction.atomic
+def change_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> None:
+    """Save the address, events and state of an endpoint. One that was off starts anew. Raises ValidationError."""
+    access.require(user, endpoint)
+    check_endpoint(endpoint)
+    endpoint.full_clean(exclude=["secrets"])
+    before = WebhookEndpoint.objects.select_for_update(of=("self",)).get(pk=endpoint.pk)
+    if before.enabled != endpoint.enabled:
+        start_anew(endpoint)
+    endpoint.save(update_fields=["url", "kinds", "enabled", "failing_since", "warned_at", "problem"])
+    changed = [name for name in ("url", "kinds", "enabled") if getattr(before, name) != getattr(endpoint, name)]
+    note("changed", endpoint, user, now, ", ".join(changed))
+
+
+def start_anew(endpoint: WebhookEndpoint) -> None:
+    """Forget how an endpoint failed, before it is saved: it was switched on or off."""
+    endpoint.failing_since, endpoint.warned_at, endpoint.problem = None, None, ""
+
+
+@transaction.atomic
+def new_secret_for(endpoint: WebhookEndpoint, user: Any, now: datetime) -> str:
+    """Rotate the secret of an endpoint for a person; return the new one, which is shown once."""
+    access.require(user, endpoint)
+    note("rotated a webhook's secret", endpoint, user, now)
+    return rotate(endpoint, now)
+
+
+@transaction.atomic
+def delete_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> None:
+    """Delete an endpoint with its log."""
+    access.require(user, endpoint)
+    note("deleted", endpoint, user, now)
+    endpoint.delete()
 
 
 # --- secrets and signatures -------------------------------------------------------------------------------------
@@ -289,11 +352,13 @@ def _record(delivery: WebhookDelivery, ok: bool, answer: str, gone: bool, now: d
         _switch_off(delivery.endpoint, "Its receiver answered 410: it wants no more.", now)
 
 
-def resend(delivery: WebhookDelivery, now: datetime) -> None:
-    """Post a delivery again, with the same id, ahead of its next attempt."""
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(
-        state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now
-    )
+@transaction.atomic
+def resend(deliveries: Sequence[WebhookDelivery], user: Any, now: datetime) -> int:
+    """Post deliveries again, with the same ids, ahead of their next attempts. Returns how many."""
+    chosen = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery in deliveries])
+    count = chosen.update(state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now)
+    note("sent webhooks again", None, user, now, counted(count, "webhook"))
+    return count
 
 
 # --- endpoints that fail ----------------------------------------------------------------------------------------
