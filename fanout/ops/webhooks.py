@@ -15,10 +15,13 @@ import hmac
 import json
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -49,6 +52,8 @@ from fanout.models.trail import note
 
 log = logging.getLogger("crier.webhooks")
 
+T = TypeVar("T")
+
 Kind = WebhookEndpoint.Kind
 State = WebhookDelivery.State
 PREFIX = "whsec_"
@@ -56,8 +61,8 @@ PREFIX = "whsec_"
 MOST_ENDPOINTS = 50
 ROTATES_FOR = timedelta(hours=24)
 TIMEOUT = 10.0
-AT_ONCE = 20
-#: deliveries of one endpoint that one round posts at the same time, so that a slow one leaves room for the others
+AT_ONCE = 100
+#: deliveries of one endpoint at the same time, so that a slow one leaves room for the others
 EACH = 5
 RETRIED_FOR = timedelta(hours=24)
 WARNED_AFTER = timedelta(hours=12)
@@ -294,30 +299,68 @@ SELECT id, endpoint_id FROM (
 
 
 def post_due(now: datetime) -> int:
-    """Post the deliveries whose turn it is, a few at a time. Returns how many were tried."""
-    chosen: list[int] = []
-    each: dict[int, int] = {}
-    for row in execute(NEXT, {"now": now}):
-        if each.get(row["endpoint_id"], 0) < EACH and len(chosen) < AT_ONCE:
-            each[row["endpoint_id"]] = each.get(row["endpoint_id"], 0) + 1
-            chosen.append(row["id"])
-    deliveries = list(WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"))
-    if deliveries:
-        for delivery, (ok, answer, gone) in zip(deliveries, asyncio.run(_post_all(deliveries, now))):
-            _record(delivery, ok, answer, gone, now)
-    return len(deliveries)
+    """Post the deliveries whose turn it is, and wait for all answers. Returns how many were tried."""
+    with Poster() as poster:
+        count = poster.start(now)
+        while poster.under_way:
+            poster.record(TIMEOUT, now)
+    return count
 
 
 Answer = tuple[bool, str, bool]  # taken, in words, and whether the receiver wants no more
 
 
-async def _post_all(deliveries: Sequence[WebhookDelivery], now: datetime) -> list[Answer]:
-    async with aiohttp.ClientSession(
+class Poster:
+    """Posts on a thread of its own and keeps what is under way: a few deliveries of each endpoint and one of each
+    subject, so that a receiver that answers late or never holds up no other."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[Future[Answer], WebhookDelivery] = {}
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Poster:
+        self.thread.start()
+        self.session = self._call(_session()).result()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._call(self.session.close()).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def start(self, now: datetime) -> int:
+        """Begin to post the deliveries whose turn it is. Returns how many."""
+        busy = {delivery.pk for delivery in self.under_way.values()}
+        each = Counter(delivery.endpoint_id for delivery in self.under_way.values())
+        chosen: list[int] = []
+        for row in execute(NEXT, {"now": now}):
+            full = each[row["endpoint_id"]] >= EACH or len(busy) + len(chosen) >= AT_ONCE
+            if row["id"] not in busy and not full:
+                each[row["endpoint_id"]] += 1
+                chosen.append(row["id"])
+        for delivery in WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"):
+            self.under_way[self._call(_post(self.session, delivery, now))] = delivery
+        return len(chosen)
+
+    def record(self, seconds: float, now: datetime | None = None) -> int:
+        """Wait for an answer, for some seconds, and store those that are there. Returns how many."""
+        done, _ = wait(self.under_way, seconds, FIRST_COMPLETED)
+        for future in done:
+            _record(self.under_way.pop(future), *future.result(), now or timezone.now())
+        return len(done)
+
+
+async def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
         connector=connector(),
         timeout=aiohttp.ClientTimeout(total=TIMEOUT),
         cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        return list(await asyncio.gather(*(_post(session, delivery, now) for delivery in deliveries)))
+    )
 
 
 async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: datetime) -> Answer:
@@ -401,11 +444,18 @@ def work(seconds: float, stopping: Any = lambda: False) -> bool:
     try:
         until = time.monotonic() + seconds
         look_after(timezone.now())
-        while time.monotonic() < until and not stopping():
-            if not step(timezone.now()):
-                if not WebhookEndpoint.objects.filter(enabled=True).exists():
+        with Poster() as poster:
+            while time.monotonic() < until and not stopping():
+                now = timezone.now()
+                worked = fan_out(now) + poster.start(now)
+                if poster.under_way:
+                    worked += poster.record(LOOK_EVERY)
+                elif not worked and not WebhookEndpoint.objects.filter(enabled=True).exists():
                     break
-                time.sleep(LOOK_EVERY)
+                elif not worked:
+                    time.sleep(LOOK_EVERY)
+            while poster.under_way:  # posted already: an answer that is not stored would mean to post it again
+                poster.record(TIMEOUT)
     finally:
         execute("SELECT pg_advisory_unlock(%(lock)s)", {"lock": LOCK})
     return True
