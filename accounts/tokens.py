@@ -153,6 +153,12 @@ def _know(user: Any, groups: list[Group], permissions: list[str]) -> None:
     user._perm_cache = set(permissions)
 
 
+def still_in_force(token: ApiToken, now: datetime) -> bool:
+    """Return whether a token that was used before may go on being used, without counting a call."""
+    usable = ApiToken.objects.filter(pk=token.pk, user__is_active=True, user__is_staff=True)
+    return in_force(usable, now).exists()
+
+
 def exists(secret: str, now: datetime) -> bool:
     """Return whether a token in force has this secret, without counting a call."""
     return in_force(ApiToken.objects.filter(digest=digest_of(secret)), now).exists()

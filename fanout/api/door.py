@@ -83,6 +83,10 @@ def _admitted(request: HttpRequest, now: datetime) -> Use:
             raise Problem(429, words, headers={"Retry-After": str(seconds)})
         words = "This token is unknown, has expired or was revoked."
         raise Problem(401, words, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    person = use.token.user
+    teams = {group.pk for group in person.groups.all()}
+    if use.token.team_id and use.token.team_id not in teams and not person.is_superuser:
+        raise Problem(403, "You are no longer a member of the team of this token: make another one.")
     if use.left < 0:
         words = f"This token has made {use.limit:,} calls in this minute, which is its limit."
         raise Problem(429, words, headers={"Retry-After": str(use.renewed_in)} | _limits(use))

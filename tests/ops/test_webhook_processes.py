@@ -1,4 +1,4 @@
-"""Webhooks out in a real cluster, to receivers that are killed, answer late or never, judged by what they wrote down."""
+"""Webhooks out in a real cluster, to receivers that are killed, late or silent, judged by what they wrote down."""
 
 from __future__ import annotations
 
