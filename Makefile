@@ -50,6 +50,8 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 	@$(PY) -m benchmarks.machines --json var/bench.jsonl
 	@$(PY) -m benchmarks.smtp_fanout --json var/bench.jsonl
 	@$(PY) -m benchmarks.smtp_fanout --accounts 4 --connections 40 --json var/bench.jsonl
+	@$(PY) -m benchmarks.api --json var/bench.jsonl || true
+	@$(PY) -m benchmarks.api --messages --json var/bench.jsonl || true
 	@$(PY) -m benchmarks.peers --json var/bench.jsonl
 
 mutants: dev ## Change the code in small wrong ways and list what no test notices; COUNT=60 SEED=1 ONLY=fanout/engine

@@ -69,7 +69,7 @@ def owns(user: AbstractUser | AnonymousUser | None, thing: Any) -> bool:
 
 def is_viewer(user: AbstractUser | AnonymousUser) -> bool:
     """Return whether a person only reads. A viewer who is an operator, too, is a viewer."""
-    return user.groups.filter(name=VIEWERS).exists()
+    return any(group.name == VIEWERS for group in user.groups.all())
 
 
 def require(user: AbstractUser | AnonymousUser | None, thing: Any) -> None:

@@ -344,6 +344,7 @@ class ApiToken(models.Model):
         SEND = "send", "send: reminders, messages, runs and files"
         RECIPIENTS = "recipients", "recipients: add, change, suppress and erase"
         ACCOUNTS = "accounts", "accounts: pause, resume, pace and caps"
+        WEBHOOKS = "webhooks", "webhooks: add, change, delete, new secrets"
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=60, help_text="The program that uses it. The audit trail shows it.")
@@ -373,7 +374,7 @@ class ApiToken(models.Model):
         ordering = ["-id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "send", "recipients", "accounts"]),
+                condition=Q(scopes__contained_by=["read", "send", "recipients", "accounts", "webhooks"]),
                 name="token_scopes_known",
             ),
         ]

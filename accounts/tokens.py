@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 from accounts import access
 from accounts.models import ApiToken, TokenGuess
@@ -77,16 +79,31 @@ def in_force(tokens: QuerySet[ApiToken], now: datetime) -> QuerySet[ApiToken]:
 
 # --- calls ----------------------------------------------------------------------------------------------------
 
-# The setting holds until the end of the transaction, which is this statement.
+# The setting holds until the end of the transaction, which is this statement. It also reads the person with teams and
+# permissions: asked one by one, they would cost more than most operations.
 USE = """
-WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS off)
-UPDATE accounts_apitoken t
-   SET calls = CASE WHEN t.minute = %(minute)s THEN t.calls + 1 ELSE 1 END, minute = %(minute)s,
-       last_used_at = %(now)s, last_used_from = %(address)s
-  FROM quick
- WHERE t.digest = %(digest)s AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > %(now)s)
-   AND quick.off IS NOT NULL
-RETURNING t.id, t.calls
+WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS off),
+used AS (
+  UPDATE accounts_apitoken t
+     SET calls = CASE WHEN t.minute = %(minute)s THEN t.calls + 1 ELSE 1 END, minute = %(minute)s,
+         last_used_at = %(now)s, last_used_from = %(address)s
+    FROM quick
+   WHERE t.digest = %(digest)s AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > %(now)s)
+     AND quick.off IS NOT NULL
+  RETURNING t.*)
+SELECT array(SELECT g.id FROM auth_user_groups ug JOIN auth_group g ON g.id = ug.group_id
+              WHERE ug.user_id = u.id ORDER BY g.id),
+       array(SELECT g.name FROM auth_user_groups ug JOIN auth_group g ON g.id = ug.group_id
+              WHERE ug.user_id = u.id ORDER BY g.id),
+       array(SELECT c.app_label || '.' || p.codename
+               FROM auth_permission p JOIN django_content_type c ON c.id = p.content_type_id
+              WHERE p.id IN (SELECT up.permission_id FROM auth_user_user_permissions up WHERE up.user_id = u.id
+                             UNION ALL
+                             SELECT gp.permission_id FROM auth_user_groups ug
+                               JOIN auth_group_permissions gp ON gp.group_id = ug.group_id
+                              WHERE ug.user_id = u.id)),
+       {token}, {user}
+  FROM used t JOIN auth_user u ON u.id = t.user_id WHERE u.is_active AND u.is_staff
 """
 
 
@@ -107,15 +124,39 @@ def use(secret: str, address: str, now: datetime) -> Use | None:
     """Return the call of this token; None if no token in force has this secret, or its person may not log in."""
     minute = now.replace(second=0, microsecond=0)
     facts: dict[str, Any] = {"digest": digest_of(secret), "now": now, "minute": minute, "address": address[:45]}
+    person = get_user_model()
+    names, columns = _columns(ApiToken, "t"), _columns(person, "u")
     with connection.cursor() as cursor:
-        cursor.execute(USE, facts)
+        cursor.execute(USE.format(token=", ".join(names.values()), user=", ".join(columns.values())), facts)
         row = cursor.fetchone()
     if row is None:
         return None
-    token = ApiToken.objects.select_related("user", "team").get(pk=row[0])
-    if not (token.user.is_active and token.user.is_staff):
-        return None
-    return Use(token, settings.API_CALLS_PER_MINUTE - row[1], 60 - now.second)
+    ids, teams, permissions, *values = row
+    token = ApiToken.from_db(connection.alias, list(names), values[: len(names)])
+    token.user = person.from_db(connection.alias, list(columns), values[len(names) :])
+    groups = [Group(pk=pk, name=name) for pk, name in zip(ids, teams)]
+    _know(token.user, groups, permissions)
+    # A team that the person has left is read by itself.
+    token.team = next((group for group in groups if group.pk == token.team_id), None) or token.team
+    return Use(token, settings.API_CALLS_PER_MINUTE - token.calls, 60 - now.second)
+
+
+def _columns(model: type[Model], alias: str) -> dict[str, str]:
+    return {field.attname: f'{alias}."{field.column}"' for field in model._meta.concrete_fields}
+
+
+def _know(user: Any, groups: list[Group], permissions: list[str]) -> None:
+    """Let the person's teams and permissions be known without further queries, for this call."""
+    known = user.groups.all()
+    known._result_cache = groups
+    user._prefetched_objects_cache = {"groups": known}
+    user._perm_cache = set(permissions)
+
+
+def still_in_force(token: ApiToken, now: datetime) -> bool:
+    """Return whether a token that was used before may go on being used, without counting a call."""
+    usable = ApiToken.objects.filter(pk=token.pk, user__is_active=True, user__is_staff=True)
+    return in_force(usable, now).exists()
 
 
 def exists(secret: str, now: datetime) -> bool:

@@ -10,7 +10,7 @@ handler500 = "config.problems.server_error"
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("api/v1/", include("fanout.api.urls")),
+    path("api/v1/", include("fanout.api.site")),
     path("metrics", metrics.metrics, name="metrics"),
     path("hooks/bounces", views.bounce_webhook, name="bounce_webhook"),
     path("files/<str:token>", views.media_file, name="media_file"),

@@ -7,7 +7,7 @@ therefore may have both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accounts import message_templates
@@ -22,6 +22,7 @@ NO_TEMPLATE = (
     "People who have not written to the account within 24 hours get nothing of this reminder: {where} has no template. "
     "Choose one for it."
 )
+NOT_NEEDED = "These accounts send without templates."
 NOT_LISTED = "The provider does not list the template {name} for {accounts}: choose another one."
 FLATTENED = "Line breaks become spaces in the account's template. To keep them, choose a template that has them."
 
@@ -91,9 +92,46 @@ class Choice:
         """Return the templates that can be chosen, by name."""
         return [template for _, template in sorted(self._listed.items()) if not template.unusable()]
 
+    def described(self) -> list[dict[str, Any]]:
+        """Return the templates that can be chosen with their variables and words, for programs."""
+        return [
+            {
+                "template": key_of(template),
+                "variables": [variable.key for variable in template.variables()],
+                "file": template.file,
+                "text": templates.preview(template, {}),
+            }
+            for template in self.usable()
+        ]
+
     def get(self, key: str) -> Template | None:
         name, _, language = key.rpartition(":")
         return self._listed.get((name, language))
+
+    def typed(self, part: WrittenPart) -> WrittenPart:
+        """Return a part whose template a person or a program has named, with the keys of the template and its
+        variables. The language may be missing where there is only one, and so may “body.” before a variable. Raises
+        ValueError with a sentence for what cannot be sent."""
+        if not self.needed:
+            raise ValueError(NOT_NEEDED)
+        usable = self.usable()
+        found = [template for template in usable if part.template in (key_of(template), template.name)]
+        if len(found) != 1:
+            names = ", ".join(key_of(template) for template in found or usable)
+            raise ValueError(f"{part.template}: choose one of {names}." if names else f"{part.template}: {self.note()}")
+        template = found[0]
+        keys = [variable.key for variable in template.variables()]
+        values = {}
+        for name, value in part.values.items():
+            key = next((key for key in (name, f"body.{name}") if key in keys), None)
+            if key is None:
+                known = ", ".join(keys) or "none"
+                raise ValueError(f"There is no variable {name}; the variables of {key_of(template)} are {known}.")
+            values[key] = value
+        chosen = replace(part, template=key_of(template), values=values)
+        if problems := self.problems(chosen):
+            raise ValueError(f"{key_of(template)}: {' '.join(problems)}")
+        return chosen
 
     def note(self) -> str:
         """Return why there is no template to choose from, or "" where there is one."""

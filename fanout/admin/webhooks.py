@@ -20,9 +20,9 @@ from accounts.inputs import counted
 from fanout.admin.login import sensitive
 from fanout.admin.model_admin import OwnedAdmin, OwnedForm
 from fanout.models import WebhookDelivery, WebhookEndpoint
-from fanout.models.trail import note
 from fanout.ops import webhooks
 
+MOST_RESENT = 500
 TONES = {"delivered": "good", "pending": "busy", "failed": "bad"}
 
 
@@ -37,6 +37,14 @@ class EndpointForm(OwnedForm):
         if problem := webhooks.url_problem(url):
             raise forms.ValidationError(problem)
         return url
+
+    def _post_clean(self) -> None:
+        super()._post_clean()
+        if not self.errors:
+            try:
+                webhooks.check_endpoint(self.instance)
+            except forms.ValidationError as problem:
+                self.add_error(None, problem)
 
 
 @admin.register(WebhookEndpoint)
@@ -66,7 +74,7 @@ class WebhookEndpointAdmin(OwnedAdmin):
 
     def save_model(self, request: HttpRequest, obj: WebhookEndpoint, form: Any, change: bool) -> None:
         if change and "enabled" in form.changed_data:
-            obj.failing_since, obj.warned_at, obj.problem = None, None, ""
+            webhooks.start_anew(obj)
         super().save_model(request, obj, form, change)
         if not change:
             secret = webhooks.rotate(obj, timezone.now())
@@ -90,8 +98,7 @@ class WebhookEndpointAdmin(OwnedAdmin):
             raise Http404
         now, secret = timezone.now(), ""
         if request.method == "POST":
-            secret = webhooks.rotate(endpoint, now)
-            note("rotated a webhook's secret", endpoint, request.user, now)
+            secret = webhooks.new_secret_for(endpoint, request.user, now)
         context = self.admin_site.each_context(request) | {
             "title": "Secret of a webhook",
             "opts": self.opts,
@@ -103,11 +110,8 @@ class WebhookEndpointAdmin(OwnedAdmin):
 
 @admin.action(description="Send again", permissions=["resend"])
 def send_again(model_admin: Any, request: HttpRequest, queryset: QuerySet[WebhookDelivery]) -> None:
-    now, chosen = timezone.now(), list(queryset[:500])
-    for delivery in chosen:
-        webhooks.resend(delivery, now)
-    note("sent webhooks again", None, request.user, now, f"{len(chosen)} deliveries")
-    messages.success(request, f"{counted(len(chosen), 'delivery')} will be sent again.")
+    count = webhooks.resend(queryset[:MOST_RESENT], request.user, timezone.now())
+    messages.success(request, f"{counted(count, 'webhook')} will be sent again.")
 
 
 class EventFilter(admin.SimpleListFilter):

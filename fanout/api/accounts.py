@@ -18,6 +18,7 @@ from fanout.lanes.paired_numbers import number_health
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.why import why_account
+from reminders.part_templates import Choice
 
 router = Router()
 READS = Needs(Scope.READ, "accounts.view_account")
@@ -159,6 +160,25 @@ def _pace(account: Account) -> dict[str, Any]:
     names = ("name", "value", "source", "meaning")
     values = tuning.effective(account, timezone.now())
     return {"knobs": [{name: getattr(value, name) for name in names} for value in values]}
+
+
+class TemplateOut(Schema):
+    template: str = Field(description="Name and language, as `name:language`")
+    variables: list[str]
+    file: str = Field(description="The kind of file that it starts with; empty: none")
+    text: str
+
+
+class TemplatesOut(Schema):
+    items: list[TemplateOut]
+    note: str = Field(description="Why there are none")
+
+
+@router.get("/{int:account_id}/templates", response=TemplatesOut, auth=READS)
+def templates(request: HttpRequest, account_id: int) -> Any:
+    """List the approved message templates that parts through this account can have."""
+    choice = Choice([find_account(request, account_id)])
+    return {"items": choice.described(), "note": choice.note()}
 
 
 class PaceIn(Schema):

@@ -83,6 +83,10 @@ def _admitted(request: HttpRequest, now: datetime) -> Use:
             raise Problem(429, words, headers={"Retry-After": str(seconds)})
         words = "This token is unknown, has expired or was revoked."
         raise Problem(401, words, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    person = use.token.user
+    teams = {group.pk for group in person.groups.all()}
+    if use.token.team_id and use.token.team_id not in teams and not person.is_superuser:
+        raise Problem(403, "You are no longer a member of the team of this token: make another one.")
     if use.left < 0:
         words = f"This token has made {use.limit:,} calls in this minute, which is its limit."
         raise Problem(429, words, headers={"Retry-After": str(use.renewed_in)} | _limits(use))
@@ -132,10 +136,10 @@ def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], Http
     with transaction.atomic():
         # A second call with the key waits here for the end of the first.
         answer: HttpResponseBase | None = _repeated(row)
-        if answer is None:
-            answer = _store(row, call())
-            if answer.status_code >= 400:
-                transaction.set_rollback(True)  # nothing was done, so that the same key may try again
+        if answer is None and (answer := call()).status_code < 400:
+            return _store(row, answer)
+        if answer.status_code >= 400:
+            transaction.set_rollback(True)  # nothing was done, so that the same key may try again
         return answer
 
 
@@ -146,6 +150,10 @@ ON CONFLICT (token_id, key) DO UPDATE
    SET digest = excluded.digest, began_at = excluded.began_at, status = NULL, kind = '', body = ''
  WHERE k.began_at < %(old)s OR (k.status IS NULL AND k.began_at < %(lost)s AND k.digest = excluded.digest)
 RETURNING id
+"""
+KEEP = """
+UPDATE fanout_keptanswer SET status = %(status)s, kind = %(kind)s, body = %(body)s
+ WHERE token_id = %(token)s AND key = %(key)s
 """
 
 
@@ -169,10 +177,11 @@ def _repeated(row: KeptAnswer) -> HttpResponse | None:
 
 def _store(row: KeptAnswer, answer: HttpResponseBase) -> HttpResponseBase:
     """Store the answer. One that did nothing is forgotten, so that the same key may try again."""
-    kept = KeptAnswer.objects.filter(token=row.token_id, key=row.key)
     if answer.status_code >= 400 or not isinstance(answer, HttpResponse):
-        kept.delete()
-    else:
-        kind = answer.get("Content-Type", PROBLEM)[:60]
-        kept.update(status=answer.status_code, kind=kind, body=answer.content.decode())
+        KeptAnswer.objects.filter(token=row.token_id, key=row.key).delete()
+        return answer
+    facts: dict[str, Any] = {"token": row.token_id, "key": row.key, "status": answer.status_code}
+    kind = answer.get("Content-Type", PROBLEM)[:60]
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP, facts | {"kind": kind, "body": answer.content.decode()})
     return answer

@@ -32,6 +32,7 @@ from fanout.api.conventions import (
 from fanout.api.recipients import Address, RecipientIn, entry_of
 from fanout.api.reminders import MOST_PARTS, PartIn, WindowIn, new_part, team_of
 from fanout.models import RunTarget, SingleMessage
+from fanout.ops import reminder_changes
 from fanout.runs import single_messages
 from fanout.runs.freezing import written
 from fanout.runs.single_messages import NewMessage
@@ -132,7 +133,7 @@ def send_message(request: HttpRequest, wish: MessageIn) -> Any:
         account = _account(caller, wish, team, recipient)
         zone = wish.timezone or account.timezone
         window = Window(zone, wish.window.start_hour, wish.window.end_hour) if wish.window else Window(zone)
-        parts, values = _content(caller, wish)
+        parts, values = _content(caller, wish, account)
         new = NewMessage(account, recipient, parts, values, window, wish.earliest, wish.latest)
         message = single_messages.hand_in(new, caller.user, team, now)
     return Status(202, messages_out([message])[0])
@@ -154,10 +155,11 @@ def _recipient(caller: Caller, wish: MessageIn) -> Recipient:
     known = caller.visible(Recipient.objects.filter(address=entry.address)).order_by("pk")
     if (found := known.first()) is not None:
         return found
-    if erasure.erased([entry.address]):
-        raise Problem(422, erasure.REFUSED, {"address": erasure.REFUSED})
     targets.store_recipients([entry], caller.user, caller.token.team)
-    return Recipient.objects.get(owner=caller.user, address=entry.address)
+    stored = Recipient.objects.filter(owner=caller.user, address=entry.address).first()
+    if stored is None:
+        raise Problem(422, erasure.REFUSED, {"address": erasure.REFUSED})
+    return stored
 
 
 def _account(caller: Caller, wish: MessageIn, team: Group | None, recipient: Recipient) -> Account:
@@ -172,12 +174,14 @@ def _account(caller: Caller, wish: MessageIn, team: Group | None, recipient: Rec
     return able[recipient.pk % len(able)]
 
 
-def _content(caller: Caller, wish: MessageIn) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _content(caller: Caller, wish: MessageIn, account: Account) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the parts and their values. A plain text is a value, so that messages with different texts share a run."""
     if wish.parts:
         subject = {"subject": wish.subject} if wish.subject else {}
         values = {name.lower(): value for name, value in wish.values.items()}
-        return [written(new_part(caller, part)) | subject for part in wish.parts], values
+        parts = reminder_changes.with_templates([new_part(caller, part) for part in wish.parts], [account])
+        reminder_changes.check_parts(parts, [account])
+        return [written(part) | subject for part in parts], values
     subject = SUBJECT if wish.subject else {}
     return [TEXT | subject], {"text": wish.text} | ({"subject": wish.subject} if wish.subject else {})
 

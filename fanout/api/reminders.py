@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Count
+from django.db.models import Count, Prefetch
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
@@ -33,13 +33,23 @@ from fanout.api.conventions import (
 from fanout.api.recipients import Address, Tag
 from fanout.api.runs import ForecastOut, RunOut, find_run, forecast_out, runs_out
 from fanout.ops import reminder_changes
-from fanout.ops.reminder_changes import NewPart, NewReminder
+from fanout.ops.reminder_changes import NewPart, NewReminder, NewStep
 from fanout.plans.audience import audience
 from fanout.plans.forecast import forecast_reminder
 from fanout.runs import controls, firing
 from fanout.runs.freezing import written_part
 from reminders import imports, readiness, wording
-from reminders.models import MOST_HTML, MOST_TEXT, MediaFile, Recipient, Reminder, Segment
+from reminders.models import (
+    MOST_HTML,
+    MOST_STEP_DAYS,
+    MOST_STEPS,
+    MOST_TEXT,
+    MediaFile,
+    Recipient,
+    Reminder,
+    ReminderMessage,
+    Segment,
+)
 
 router = Router()
 READS = Needs(Scope.READ, "reminders.view_reminder")
@@ -51,12 +61,25 @@ MOST_PARTS = 20
 MOST_LISTED = 10_000
 
 
+class TemplateIn(Schema):
+    name: Line
+    language: Annotated[Text, Field(max_length=20)] = Field("", description="Needed where the name has several")
+    values: dict[Line, Annotated[Text, Field(max_length=MOST_TEXT)]] = Field(
+        {}, description="By variable, such as `1` or `header.1`; with placeholders as in texts", max_length=50
+    )
+
+
 class PartIn(Schema):
     text: Annotated[Text, Field(max_length=MOST_TEXT)] = Field(
         "", description="The text, or the caption of a file; placeholders as {first_name|there}"
     )
     html: Annotated[Text, Field(max_length=MOST_HTML)] = Field("", description="For mail: the same in HTML")
     media: Id | None = Field(None, description="Number of an uploaded file")
+    template: TemplateIn | None = Field(
+        None,
+        description="Message template, for people who have not written within 24 hours; only in the first message of "
+        "accounts that need templates (`GET /accounts/{id}/templates`)",
+    )
 
 
 class AudienceIn(Schema):
@@ -66,6 +89,11 @@ class AudienceIn(Schema):
         [], description="Those that are not in your list are added to it"
     )
     segment: Id | None = Field(None, description="Everyone who is in this segment when the reminder fires")
+
+
+class FollowUpIn(Schema):
+    days: Annotated[int, Field(ge=1, le=MOST_STEP_DAYS)] = Field(description="After the firing")
+    parts: Annotated[list[PartIn], Field(min_length=1, max_length=MOST_PARTS)]
 
 
 class WindowIn(Schema):
@@ -88,6 +116,9 @@ class ReminderIn(Schema):
     reply_parts: Annotated[list[PartIn], Field(max_length=MOST_PARTS)] = Field(
         [], description="Message 2, for people who reply within 24 hours"
     )
+    follow_ups: Annotated[list[FollowUpIn], Field(max_length=MOST_STEPS)] = Field(
+        [], description="For people who have not replied some days after a firing, in ascending order of days"
+    )
     audience: AudienceIn = Field(default_factory=lambda: AudienceIn.model_validate({}))
     window: WindowIn = Field(default_factory=lambda: WindowIn.model_validate({}))
     timezone: Annotated[Text, Field(max_length=64)] = Field("", description="Default: the first sender's")
@@ -98,7 +129,9 @@ class ReminderIn(Schema):
     enabled: bool = Field(True, description="False: do not switch it on yet")
     auto_resume: bool = Field(False, description="Go on by itself when the window opens again")
     resume_after_limit: bool = Field(False, description="Go on by itself when the account may send again")
-    follow_up: bool = False
+    follow_up: bool = Field(
+        False, description="A follow-up itself: stops by itself at people who do not reply, and at a long queue"
+    )
     urgency: Literal["high", "medium", "low"] = "medium"
     even_if_late: bool = Field(False, description="Add it even if it only fires after its window has closed")
     team: Id | None = Field(None, description="Share it with this team; default: the token's, else the first sender's")
@@ -111,6 +144,7 @@ class ReminderOut(Schema):
     senders: list[int]
     parts: int
     targets: int
+    follow_up_days: list[int]
     timezone: str
     window: WindowIn
     schedule: ScheduleIn
@@ -129,8 +163,8 @@ class ReminderPage(Schema):
 
 
 def reminder_out(reminder: Reminder) -> dict[str, Any]:
-    parts, people = reminder.messages.count(), _targets(reminder)
-    same = ("title", "subject", "timezone", "enabled", "archived", "next_fire_at", "created_at")
+    parts, people = len(reminder.messages.all()), _targets(reminder)
+    same = ("title", "subject", "timezone", "enabled", "archived", "next_fire_at", "created_at", "follow_up_days")
     return {
         "id": reminder.pk,
         **{name: getattr(reminder, name) for name in same},
@@ -164,6 +198,9 @@ class ReminderQuery(PageQuery):
 def list_reminders(request: HttpRequest, query: Query[ReminderQuery]) -> Any:
     """List reminders, newest first."""
     rows = caller_of(request).visible(Reminder.objects.filter(archived=query.archived).select_related("account"))
+    rows = rows.prefetch_related(
+        "further_senders__account", Prefetch("messages", ReminderMessage.objects.only("reminder"))
+    )
     if query.enabled is not None:
         rows = rows.filter(enabled=query.enabled)
     items, following = page_of(rows, query)
@@ -256,6 +293,7 @@ def _new(caller: Caller, wish: ReminderIn) -> NewReminder:
         senders,
         [new_part(caller, part) for part in wish.parts],
         [new_part(caller, part) for part in wish.reply_parts],
+        [NewStep(step.days, [new_part(caller, part) for part in step.parts]) for step in wish.follow_ups],
         _chosen(caller, wish.audience.recipients),
         wish.audience.tags,
         _listed(wish.audience.addresses),
@@ -290,7 +328,11 @@ def _aware(at: datetime | None) -> datetime | None:
 
 def new_part(caller: Caller, part: PartIn) -> NewPart:
     file = caller.find(MediaFile.objects.all(), part.media, "file") if part.media else None
-    return NewPart(part.text, part.html, file)
+    template = part.template
+    if template is None:
+        return NewPart(part.text, part.html, file)
+    named = f"{template.name}:{template.language}" if template.language else template.name
+    return NewPart(part.text, part.html, file, named=named, values=template.values)
 
 
 def _chosen(caller: Caller, ids: list[int]) -> list[Recipient]:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Exists, OuterRef, QuerySet
-from django.db.models.functions import TruncDate
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
-from accounts.actions import Action
-from accounts.inputs import valid_timezone
 from accounts.models import Account
 from fanout.api.conventions import Id, Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
 from fanout.api.runs import find_run
-from fanout.models import Activity, InboundEvent, RunTarget
+from fanout.lanes import results
+from fanout.models import InboundEvent, Run, RunTarget
 
 router = Router()
 READS = Needs(Scope.READ, "fanout.view_inboundevent")
 READS_RUNS = Needs(Scope.READ, "fanout.view_run")
-MOST_DAYS = 31
+MOST_DAYS = 92
 Kind = InboundEvent.Kind
 KINDS = (Kind.REPLY, Kind.UNSUBSCRIBE, Kind.COMPLAINT, Kind.AUTOMATIC)
 
@@ -85,51 +82,34 @@ def _reply(event: InboundEvent, runs: dict[int, int]) -> dict[str, Any]:
 
 class DayStatistics(Schema):
     date: date
-    sent: int
+    sent: int = Field(description="Targets that were sent on this day")
     failed: int
-    replies: int
+    received: int = Field(description="Of those sent: receipts, whenever they came")
+    read: int
+    replied: int
+    opted_out: int
 
 
 class StatisticsOut(Schema):
-    timezone: str
     days: list[DayStatistics]
 
 
 class StatisticsQuery(Schema):
-    since: date | None = Field(None, description="First day; default: six days ago")
-    until: date | None = Field(None, description="Last day; default: today")
-    timezone: Annotated[Text, Field(max_length=64)] = "UTC"
+    since: date | None = Field(None, description="First day; default: six days before the last one")
+    until: date | None = Field(None, description="Last day; default: today in UTC")
     account: Id | None = None
+    reminder: Id | None = None
 
 
 @router.get("/statistics/days", response=StatisticsOut, auth=READS_RUNS)
 def day_statistics(request: HttpRequest, query: Query[StatisticsQuery]) -> Any:
-    """Count messages and replies per day, for at most 31 days."""
-    if not valid_timezone(query.timezone):
-        raise Problem(422, f"{query.timezone!r} is not a timezone.", {"timezone": "unknown"})
-    zone = ZoneInfo(query.timezone)
-    until = query.until or timezone.now().astimezone(zone).date()
+    """Count what was sent and what came back per day of each run's own calendar, for at most 92 days: the numbers of
+    the page "Results"."""
+    until = query.until or timezone.now().date()
     since = query.since or until - timedelta(days=min(6, until.toordinal() - 1))
     if not 0 <= (until - since).days < MOST_DAYS or not 1971 <= since.year <= until.year <= 9000:
         raise Problem(422, f"Ask for 1 to {MOST_DAYS} days.", {"since": "not before the last day"})
-    accounts = caller_of(request).visible(Account.objects.all())
-    if query.account is not None:
-        accounts = accounts.filter(pk=query.account)
-    ids = list(accounts.values_list("pk", flat=True))
-    begin = datetime(since.year, since.month, since.day, tzinfo=zone)
-    end = datetime.combine(until + timedelta(days=1), begin.time(), zone)
-    acts = Activity.objects.filter(account__in=ids, action__in=Action.values, at__gte=begin, at__lt=end)
-    came = InboundEvent.objects.filter(account__in=ids, kind=Kind.REPLY, group="", came_at__gte=begin, came_at__lt=end)
-    sent, failed = (_per_day(acts.filter(outcome=outcome), "at", zone) for outcome in ("sent", "failed"))
-    replies = _per_day(came, "came_at", zone)
+    runs = caller_of(request).visible(Run.objects.all())
+    found = results.by_day(results.Span(since, until, runs, query.account, query.reminder))
     days = [since + timedelta(days=n) for n in range((until - since).days + 1)]
-    lines = [
-        {"date": day, "sent": sent.get(day, 0), "failed": failed.get(day, 0), "replies": replies.get(day, 0)}
-        for day in days
-    ]
-    return {"timezone": query.timezone, "days": lines}
-
-
-def _per_day(rows: QuerySet[Any], column: str, zone: ZoneInfo) -> dict[date, int]:
-    days = rows.order_by().annotate(day=TruncDate(column, tzinfo=zone)).values("day")
-    return dict(days.annotate(n=Count("pk")).values_list("day", "n"))
+    return {"days": [{"date": day, **found.get(day, results.Result()).as_dict()} for day in days]}

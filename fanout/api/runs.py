@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
-from accounts.models import Account
+from accounts import tokens
+from accounts.models import Account, ApiToken
 from fanout.api.conventions import (
     Done,
     Id,
@@ -303,9 +304,19 @@ CSV: dict[str, Any] = {"responses": {200: {"content": {"text/csv": {"schema": {"
 
 @router.get("/{int:run_id}/targets.csv", response=None, auth=READS, openapi_extra=CSV)
 def export(request: HttpRequest, run_id: int, only_failures: bool = False) -> HttpResponseBase:
-    """Stream all targets as CSV, as the run's page exports them."""
+    """Stream all targets as CSV, as the run's page exports them. The connection is closed in the middle if the token is
+    revoked meanwhile."""
     run = find_run(request, run_id)
-    return exports.csv_download(request, exports.run_lines(run, only_failures), f"run-{run.pk}.csv")
+    lines = _while_in_force(exports.run_lines(run, only_failures), caller_of(request).token)
+    return exports.csv_download(request, lines, f"run-{run.pk}.csv")
+
+
+def _while_in_force(lines: Iterator[str], token: ApiToken) -> Iterator[str]:
+    """Yield the lines; raise PermissionError once the token is revoked, so that no client takes the rest for all."""
+    for number, line in enumerate(lines):
+        if number % exports.LINES_AT_ONCE == 0 and not tokens.still_in_force(token, timezone.now()):
+            raise PermissionError("the token of a download was revoked")
+        yield line
 
 
 # --- controls ---------------------------------------------------------------------------------------------------

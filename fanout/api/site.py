@@ -1,4 +1,5 @@
-"""The API as a whole: its routers, its OpenAPI document, and problems instead of error pages."""
+"""The API as a whole: its routers, its OpenAPI document, problems instead of error pages, and its routes, each behind
+the door."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from ninja.errors import ValidationError as Invalid
 
 from accounts.access import NotYours
 from config.problems import first_line
-from fanout.api import accounts, media, messages, recipients, reminders, replies, runs
+from fanout.api import accounts, media, messages, recipients, reminders, replies, runs, segments, webhooks
 from fanout.api.conventions import PROBLEM, Problem, ProblemOut, of_validation, problem_response
+from fanout.api.door import door
 
 DESCRIPTION = """
 Crier delivers reminders to groups, people and mailboxes through paired sender accounts, inside delivery windows, at a
@@ -61,6 +63,8 @@ ROUTERS: dict[str, Router] = {
     "/reminders": reminders.router,
     "/messages": messages.router,
     "/runs": runs.router,
+    "/segments": segments.router,
+    "/webhooks": webhooks.router,
     "": replies.router,
 }
 for prefix, router in ROUTERS.items():
@@ -105,3 +109,19 @@ def _answer(request: HttpRequest, error: Any) -> HttpResponse:
 
 for described in DESCRIBED:
     api.add_exception_handler(described, _answer)
+
+
+# --- routes -----------------------------------------------------------------------------------------------------
+
+
+def _routes() -> list[Any]:
+    """Return the routes, each behind the door. The documentation is open: it has no data."""
+    routes = list(api.urls[0])
+    for route in routes:
+        if route.name not in OPEN:
+            route.callback = door(route.callback)
+    return routes
+
+
+app_name = api.urls_namespace
+urlpatterns = _routes()

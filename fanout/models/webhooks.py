@@ -98,6 +98,8 @@ class WebhookDelivery(models.Model):
             models.Index(fields=["endpoint", "subject", "id"], name="delivery_next", condition=Q(state="pending")),
             # the log of an endpoint, newest first
             models.Index(fields=["endpoint", "-id"], name="delivery_log"),
+            # the same of one state, for programs: failed ones are rare among many
+            models.Index(fields=["endpoint", "state", "-id"], name="delivery_log_state"),
             # old ones are deleted
             models.Index(fields=["settled_at"], name="delivery_settled"),
         ]

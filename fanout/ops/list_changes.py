@@ -1,4 +1,4 @@
-"""Changes of the lists of recipients and suppressions, from the admin and the shell.
+"""Changes of the lists of recipients, segments and suppressions, from the admin, the shell and the API.
 
 Each change and its audit trail entry are one transaction.
 """
@@ -9,12 +9,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import ProtectedError
 
+from accounts import access
 from accounts.inputs import counted
 from fanout.models.trail import note
+from fanout.runs.controls import ControlResult
 from reminders import suppressions, targets
 from reminders.imports import Entry
+from reminders.models import Segment
+from reminders.segments import NO_CONDITION
 
 
 @transaction.atomic
@@ -31,6 +37,36 @@ def upsert_recipients(entries: Sequence[Entry], owner: Any, user: Any, now: date
     added = targets.upsert(entries, owner, team)
     note("changed recipients", None, user, now, f"{counted(len(entries), 'recipient')}, {added:,} of them new")
     return added
+
+
+@transaction.atomic
+def add_segment(segment: Segment, user: Any, now: datetime) -> None:
+    """Save a new segment. `user` None is the shell. Raises ValidationError."""
+    reminder = segment.not_replied_to
+    if reminder is not None and not access.may_see(segment.owner, reminder):
+        words = f"{reminder} belongs to another operator than {segment.owner}."
+        raise ValidationError({"not_replied_to": words})
+    segment.clean()
+    if not segment.words:
+        raise ValidationError(NO_CONDITION)
+    segment.full_clean()
+    segment.save()
+    note("added", segment, user, now)
+
+
+def delete_segment(segment: Segment, user: Any, now: datetime) -> ControlResult:
+    """Delete a segment that no reminder has. `user` None is the shell."""
+    access.require(user, segment)
+    try:
+        with transaction.atomic():
+            note("deleted", segment, user, now)
+            segment.delete()
+    except ProtectedError:
+        rows = segment.reminders.all()
+        seen = rows if user is None else access.visible(user, rows)
+        used = ", ".join(f"“{reminder}”" for reminder in seen[:5]) or "reminders of others"
+        return ControlResult(False, f"{segment} is used by {used}: give those other recipients first.")
+    return ControlResult(True, f"{segment.name} is deleted.")
 
 
 def suppress(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:

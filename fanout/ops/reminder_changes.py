@@ -3,12 +3,14 @@ with an entry in the audit trail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.core.files import File
 from django.db import transaction
 
 from accounts import access
@@ -19,9 +21,14 @@ from fanout.plans.audience import audience
 from fanout.runs.controls import ControlResult
 from reminders import media, readiness, schedule, targets, wording
 from reminders.imports import Entry
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReplyPart
+from reminders.models import FollowUpPart, MediaFile, Recipient, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
+from reminders.part_templates import Choice, WrittenPart
 from reminders.readiness import senders_problem
+
+
+class Late(ValidationError):
+    """Raised for a reminder whose firings all come after its window has closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +36,32 @@ class NewPart:
     text: str = ""
     html: str = ""
     media: MediaFile | None = None
+    #: instead of `media`: a file of this machine, stored together with the reminder
+    path: Path | None = None
+    #: message template by its name, perhaps with “:language”, and the values of its variables
+    named: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    #: the same as it is stored, set by `with_templates`
     template: dict[str, Any] | None = None
 
     @property
     def kind(self) -> str:
-        return media.kind_of(self.media.filename) if self.media else ReminderMessage.Kind.TEXT.value
+        name = self.media.filename if self.media else self.path.name if self.path else ""
+        return media.kind_of(name) if name else ReminderMessage.Kind.TEXT.value
+
+    def open(self) -> Any:
+        """Return its file, opened; None for a text."""
+        if self.path is not None:
+            return File(self.path.open("rb"), self.path.name)
+        return self.media.file.open("rb") if self.media else None
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A follow-up, so many days after a firing."""
+
+    days: int
+    parts: Sequence[NewPart]
 
 
 @dataclass(slots=True)
@@ -44,6 +72,7 @@ class NewReminder:
     senders: Sequence[Account]
     parts: Sequence[NewPart]
     reply_parts: Sequence[NewPart] = ()
+    steps: Sequence[NewStep] = ()
     #: the audience: chosen recipients, everyone with one of these tags, and a list
     chosen: Sequence[Recipient] = ()
     tags: Sequence[str] = ()
@@ -60,14 +89,21 @@ def add_reminder(new: NewReminder, user: Any, now: datetime) -> int:
     A reminder that lacks a message, an audience or a time is saved as a draft, which is off.
     """
     reminder = new.reminder
+    parts = with_templates(new.parts, new.senders)
     _check(new, user)
     wanted = reminder.enabled
     reminder.enabled = False  # until it is whole
+    reminder.follow_up_days = [step.days for step in new.steps]
     reminder.full_clean()
     reminder.save()
     reminder.set_further_senders(new.senders)
-    _add_parts(reminder, new.parts, ReminderMessage)
-    _add_parts(reminder, new.reply_parts, ReplyPart)
+    for position, part in enumerate(parts):
+        _save(ReminderMessage(reminder=reminder, position=position, template=part.template), part)
+    for position, part in enumerate(new.reply_parts):
+        _save(ReplyPart(reminder=reminder, position=position), part)
+    steps = [(number, part) for number, step in enumerate(new.steps, 1) for part in step.parts]
+    for position, (number, part) in enumerate(steps):
+        _save(FollowUpPart(reminder=reminder, position=position, step=number), part)
     _add_audience(new, user or reminder.owner)
     people = audience(reminder, now)
     count = people.count()
@@ -82,35 +118,69 @@ def add_reminder(new: NewReminder, user: Any, now: datetime) -> int:
     return count
 
 
+def with_templates(parts: Sequence[NewPart], senders: Sequence[Account]) -> list[NewPart]:
+    """Return the parts with their message templates as they are stored. A text part without a text gets the template's
+    words. Raises ValidationError for a template that the provider would refuse."""
+    if not any(part.named for part in parts):
+        return list(parts)
+    choice, found = Choice(senders), []
+    for number, part in enumerate(parts, 1):
+        if part.named:
+            try:
+                typed = WrittenPart(f"part {number}", part.kind, part.text, part.named, part.values)
+                chosen = choice.typed(typed)
+            except ValueError as problem:
+                raise ValidationError({"parts": f"Template of part {number}: {problem}"}) from None
+            text = part.text if part.text.strip() or chosen.file else choice.words(chosen)
+            part = replace(part, template=choice.as_part(chosen), text=text)
+        found.append(part)
+    return found
+
+
+def check_parts(parts: Sequence[NewPart], senders: Sequence[Account], name: str = "parts") -> None:
+    """Raise ValidationError for files and captions that the channels of these accounts do not take."""
+    channels = [channel(account.channel) for account in senders]
+    for part in parts:
+        if (file := part.open()) is not None:
+            with file:
+                media.check(part.kind, file, channels)
+        if problem := media.caption_problem(part.kind, part.text, channels):
+            raise ValidationError({name: problem})
+
+
 def _check(new: NewReminder, user: Any) -> None:
-    files = [part.media for part in (*new.parts, *new.reply_parts) if part.media is not None]
-    segment = [new.reminder.segment] if new.reminder.segment else []
+    reminder = new.reminder
+    of_steps = [part for step in new.steps for part in step.parts]
+    files = [part.media for part in (*new.parts, *new.reply_parts, *of_steps) if part.media is not None]
+    segment = [reminder.segment] if reminder.segment else []
     if problem := access.may_use(user, [*new.senders, *files, *new.chosen, *segment]):
         raise ValidationError(problem)
-    channels = [channel(account.channel) for account in new.senders]
-    for name, parts in (("parts", new.parts), ("reply_parts", new.reply_parts)):
-        for part in parts:
-            if part.media is not None:
-                with part.media.file.open("rb") as file:
-                    media.check(part.kind, file, channels)
-            if problem := media.caption_problem(part.kind, part.text, channels):
-                raise ValidationError({name: problem})
+    if segment and not access.may_see(reminder.owner, reminder.segment):
+        words = f"{reminder.owner} may not use {reminder.segment}: it belongs to another operator."
+        raise ValidationError({"segment": words})
+    for name, parts in (("parts", new.parts), ("reply_parts", new.reply_parts), ("follow_ups", of_steps)):
+        if name != "parts" and any(part.named for part in parts):
+            # A reply opens the time for free texts; follow-ups go by the account's own template.
+            raise ValidationError({name: "Only the parts of the first message have templates."})
+        check_parts(parts, new.senders, name)
+    with_parts = {number for number, step in enumerate(new.steps, 1) if step.parts}
+    if problem := readiness.follow_ups_problem([step.days for step in new.steps], with_parts):
+        raise ValidationError({"follow_ups": problem})
     kinds = {recipient.kind for recipient in new.chosen}
     if problem := targets.unreachable_error(new.senders, new.listed):
         raise ValidationError({"audience": problem})
-    if problem := senders_problem(new.reminder.owner, new.senders, kinds, new.reminder.subject):
+    if problem := senders_problem(reminder.owner, new.senders, kinds, reminder.subject):
         raise ValidationError({"senders": problem})
 
 
-def _add_parts(reminder: Reminder, parts: Sequence[NewPart], model: type[ReminderMessage | ReplyPart]) -> None:
-    for position, part in enumerate(parts):
-        row = model(
-            reminder=reminder, position=position, kind=part.kind, text=part.text, html=part.html, media=part.media
-        )
-        if part.template and isinstance(row, ReminderMessage):
-            row.template = part.template
-        row.full_clean()
-        row.save()
+def _save(row: ReminderMessage | ReplyPart | FollowUpPart, part: NewPart) -> None:
+    """Save a part with its content; a file of this machine is stored now."""
+    row.kind, row.text, row.html, row.media = part.kind, part.text, part.html, part.media
+    if part.path is not None:
+        with part.open() as file:
+            row.media = media.keep(file, row.reminder.owner, row.reminder.team)
+    row.full_clean()
+    row.save()
 
 
 def _add_audience(new: NewReminder, user: Any) -> None:
@@ -122,9 +192,10 @@ def _add_audience(new: NewReminder, user: Any) -> None:
 
 
 def _set_time(reminder: Reminder, now: datetime, even_if_late: bool) -> None:
-    passed = schedule.passed_error(reminder.fire_at, now) if reminder.fire_at else ""
-    if problem := passed or ("" if even_if_late else reminder.late_error(now)):
+    if reminder.fire_at and (problem := schedule.passed_error(reminder.fire_at, now)):
         raise ValidationError({"schedule": problem})
+    if not even_if_late and (problem := reminder.late_error(now)):
+        raise Late({"schedule": problem})
     reminder.next_fire_at = reminder.firing_after(now)
 
 

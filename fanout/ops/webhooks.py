@@ -15,22 +15,28 @@ import hmac
 import json
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import aiohttp
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts import access
 from accounts.channels.http import FAILURES, connector, host_problem
+from accounts.inputs import counted
 from accounts.models import Account
 from fanout.database import execute
 from fanout.models import (
@@ -42,16 +48,21 @@ from fanout.models import (
     WebhookEndpoint,
     WebhookEvent,
 )
+from fanout.models.trail import note
 
 log = logging.getLogger("crier.webhooks")
+
+T = TypeVar("T")
 
 Kind = WebhookEndpoint.Kind
 State = WebhookDelivery.State
 PREFIX = "whsec_"
+#: endpoints that a person may have: each event is stored once for each of them
+MOST_ENDPOINTS = 50
 ROTATES_FOR = timedelta(hours=24)
 TIMEOUT = 10.0
-AT_ONCE = 20
-#: deliveries of one endpoint that one round posts at the same time, so that a slow one leaves room for the others
+AT_ONCE = 100
+#: deliveries of one endpoint at the same time, so that a slow one leaves room for the others
 EACH = 5
 RETRIED_FOR = timedelta(hours=24)
 WARNED_AFTER = timedelta(hours=12)
@@ -63,6 +74,63 @@ LOOK_EVERY = 2.0
 LOCK = 0x435250  # "CRP": the advisory lock of the one task that posts
 WARNING = "Webhook is failing"
 SWITCHED_OFF = "Webhook switched off"
+
+
+# --- endpoints --------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def add_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> str:
+    """Save a new endpoint; return its secret, which is shown once. Raises ValidationError."""
+    check_endpoint(endpoint)
+    endpoint.full_clean(exclude=["secrets"])
+    endpoint.save()
+    note("added", endpoint, user, now)
+    return rotate(endpoint, now)
+
+
+def check_endpoint(endpoint: WebhookEndpoint) -> None:
+    """Raise ValidationError for an address that may not be called, and for one endpoint too many."""
+    if problem := url_problem(endpoint.url):
+        raise ValidationError({"url": problem})
+    others = WebhookEndpoint.objects.filter(owner=endpoint.owner_id).exclude(pk=endpoint.pk)
+    if endpoint.pk is None and others.count() >= MOST_ENDPOINTS:
+        raise ValidationError(f"You have {MOST_ENDPOINTS} webhooks: delete those that are no longer used.")
+
+
+@transaction.atomic
+def change_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> None:
+    """Save the address, events and state of an endpoint. One that was off starts anew. Raises ValidationError."""
+    access.require(user, endpoint)
+    check_endpoint(endpoint)
+    endpoint.full_clean(exclude=["secrets"])
+    before = WebhookEndpoint.objects.select_for_update(of=("self",)).get(pk=endpoint.pk)
+    if before.enabled != endpoint.enabled:
+        start_anew(endpoint)
+    endpoint.save(update_fields=["url", "kinds", "enabled", "failing_since", "warned_at", "problem"])
+    changed = [name for name in ("url", "kinds", "enabled") if getattr(before, name) != getattr(endpoint, name)]
+    note("changed", endpoint, user, now, ", ".join(changed))
+
+
+def start_anew(endpoint: WebhookEndpoint) -> None:
+    """Forget how an endpoint failed, before it is saved: it was switched on or off."""
+    endpoint.failing_since, endpoint.warned_at, endpoint.problem = None, None, ""
+
+
+@transaction.atomic
+def new_secret_for(endpoint: WebhookEndpoint, user: Any, now: datetime) -> str:
+    """Rotate the secret of an endpoint for a person; return the new one, which is shown once."""
+    access.require(user, endpoint)
+    note("rotated a webhook's secret", endpoint, user, now)
+    return rotate(endpoint, now)
+
+
+@transaction.atomic
+def delete_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> None:
+    """Delete an endpoint with its log."""
+    access.require(user, endpoint)
+    note("deleted", endpoint, user, now)
+    endpoint.delete()
 
 
 # --- secrets and signatures -------------------------------------------------------------------------------------
@@ -231,30 +299,68 @@ SELECT id, endpoint_id FROM (
 
 
 def post_due(now: datetime) -> int:
-    """Post the deliveries whose turn it is, a few at a time. Returns how many were tried."""
-    chosen: list[int] = []
-    each: dict[int, int] = {}
-    for row in execute(NEXT, {"now": now}):
-        if each.get(row["endpoint_id"], 0) < EACH and len(chosen) < AT_ONCE:
-            each[row["endpoint_id"]] = each.get(row["endpoint_id"], 0) + 1
-            chosen.append(row["id"])
-    deliveries = list(WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"))
-    if deliveries:
-        for delivery, (ok, answer, gone) in zip(deliveries, asyncio.run(_post_all(deliveries, now))):
-            _record(delivery, ok, answer, gone, now)
-    return len(deliveries)
+    """Post the deliveries whose turn it is, and wait for all answers. Returns how many were tried."""
+    with Poster() as poster:
+        count = poster.start(now)
+        while poster.under_way:
+            poster.record(TIMEOUT, now)
+    return count
 
 
 Answer = tuple[bool, str, bool]  # taken, in words, and whether the receiver wants no more
 
 
-async def _post_all(deliveries: Sequence[WebhookDelivery], now: datetime) -> list[Answer]:
-    async with aiohttp.ClientSession(
+class Poster:
+    """Posts on a thread of its own and keeps what is under way: a few deliveries of each endpoint and one of each
+    subject, so that a receiver that answers late or never holds up no other."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[Future[Answer], WebhookDelivery] = {}
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Poster:
+        self.thread.start()
+        self.session = self._call(_session()).result()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._call(self.session.close()).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def start(self, now: datetime) -> int:
+        """Begin to post the deliveries whose turn it is. Returns how many."""
+        busy = {delivery.pk for delivery in self.under_way.values()}
+        each = Counter(delivery.endpoint_id for delivery in self.under_way.values())
+        chosen: list[int] = []
+        for row in execute(NEXT, {"now": now}):
+            full = each[row["endpoint_id"]] >= EACH or len(busy) + len(chosen) >= AT_ONCE
+            if row["id"] not in busy and not full:
+                each[row["endpoint_id"]] += 1
+                chosen.append(row["id"])
+        for delivery in WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"):
+            self.under_way[self._call(_post(self.session, delivery, now))] = delivery
+        return len(chosen)
+
+    def record(self, seconds: float, now: datetime | None = None) -> int:
+        """Wait for an answer, for some seconds, and store those that are there. Returns how many."""
+        done, _ = wait(self.under_way, seconds, FIRST_COMPLETED)
+        for future in done:
+            _record(self.under_way.pop(future), *future.result(), now or timezone.now())
+        return len(done)
+
+
+async def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
         connector=connector(),
         timeout=aiohttp.ClientTimeout(total=TIMEOUT),
         cookie_jar=aiohttp.DummyCookieJar(),
-    ) as session:
-        return list(await asyncio.gather(*(_post(session, delivery, now) for delivery in deliveries)))
+    )
 
 
 async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: datetime) -> Answer:
@@ -289,11 +395,13 @@ def _record(delivery: WebhookDelivery, ok: bool, answer: str, gone: bool, now: d
         _switch_off(delivery.endpoint, "Its receiver answered 410: it wants no more.", now)
 
 
-def resend(delivery: WebhookDelivery, now: datetime) -> None:
-    """Post a delivery again, with the same id, ahead of its next attempt."""
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(
-        state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now
-    )
+@transaction.atomic
+def resend(deliveries: Sequence[WebhookDelivery], user: Any, now: datetime) -> int:
+    """Post deliveries again, with the same ids, ahead of their next attempts. Returns how many."""
+    chosen = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery in deliveries])
+    count = chosen.update(state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now)
+    note("sent webhooks again", None, user, now, counted(count, "webhook"))
+    return count
 
 
 # --- endpoints that fail ----------------------------------------------------------------------------------------
@@ -336,11 +444,18 @@ def work(seconds: float, stopping: Any = lambda: False) -> bool:
     try:
         until = time.monotonic() + seconds
         look_after(timezone.now())
-        while time.monotonic() < until and not stopping():
-            if not step(timezone.now()):
-                if not WebhookEndpoint.objects.filter(enabled=True).exists():
+        with Poster() as poster:
+            while time.monotonic() < until and not stopping():
+                now = timezone.now()
+                worked = fan_out(now) + poster.start(now)
+                if poster.under_way:
+                    worked += poster.record(LOOK_EVERY)
+                elif not worked and not WebhookEndpoint.objects.filter(enabled=True).exists():
                     break
-                time.sleep(LOOK_EVERY)
+                elif not worked:
+                    time.sleep(LOOK_EVERY)
+            while poster.under_way:  # posted already: an answer that is not stored would mean to post it again
+                poster.record(TIMEOUT)
     finally:
         execute("SELECT pg_advisory_unlock(%(lock)s)", {"lock": LOCK})
     return True

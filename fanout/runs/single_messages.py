@@ -107,9 +107,10 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
     if max(new.earliest or now, new.latest or now) > now + LATEST:
         raise ValidationError({"earliest": "A message can be handed in for the next 366 days."})
     person = Recipient.objects.filter(address=new.recipient.address, status__in=Recipient.GETS_NOTHING)
-    held = Suppression.objects.filter(suppressions.in_force(now), address=new.recipient.address).first()
-    if held or person.exists():
-        why = held.get_reason_display() if held else "opted out"
+    held = Suppression.objects.filter(suppressions.in_force(now), address=new.recipient.address)
+    reasons = held.order_by().values_list("reason").union(person.order_by().values_list("status"), all=True)
+    for (reason,) in reasons[:1]:
+        why = dict(Suppression.Reason.choices).get(reason, "opted out")
         raise ValidationError({"address": f"{new.recipient.address} gets no messages: {why}."})
 
 

@@ -1,10 +1,12 @@
-"""One fact, one answer: overview, list, page and shell of a random state show the same numbers and times."""
+"""One fact, one answer: overview, list, page, shell and API of a random state show the same numbers and times."""
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import re
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -18,6 +20,7 @@ from django.urls import reverse
 from fanout.models import Run, RunTarget
 from fanout.runs import controls
 from tests.admin.conftest import login
+from tests.api.conftest import Api
 from tests.factories import AccountFactory, DailyLimitFactory, DriverFactory, RunFactory
 
 pytestmark = pytest.mark.django_db
@@ -69,18 +72,18 @@ def shell(*words: str) -> Any:
     return json.loads(out.getvalue())
 
 
-def part_with(html: str, url: str, tag: str) -> str:
+def part_with(text: str, url: str, tag: str) -> str:
     """Return the element of this kind that links there; empty where there is none."""
-    found = [part for part in re.findall(rf"<{tag}\b.*?</{tag}>", html, re.DOTALL) if f'href="{url}"' in part]
+    found = [part for part in re.findall(rf"<{tag}\b.*?</{tag}>", text, re.DOTALL) if f'href="{url}"' in part]
     return found[0] if found else ""
 
 
-def figures(html: str) -> tuple[str, ...]:
-    return tuple(re.findall(r'data-count="(?:sent|total)">([\d,]+)<', html)[:2])
+def figures(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r'data-count="(?:sent|total)">([\d,]+)<', text)[:2])
 
 
-def plain(html: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", "", html).split())
+def plain(text: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", "", text).split())
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -92,16 +95,45 @@ def test_every_surface_says_the_same(seed: int, operator: User) -> None:
         listing = client.get(reverse("admin:fanout_run_changelist")).content.decode()
         listed = {row["run"]: row for row in shell("runs", "--limit", "100")["runs"]}
         why = {row["what"]: row for row in shell("why")["why"]}
+        api = Api(operator)
+        called = {row["id"]: row for row in api.get("/runs?limit=500").json()["items"]}
         for run in Run.objects.all():
             url = reverse("admin:fanout_run_change", args=[run.pk])
             page = client.get(url).content.decode()
             facts, row = listed[run.pk], part_with(listing, url, "tr")
             counts = (f"{run.sent}", f"{run.total}")
             assert figures(row) == figures(page) == counts == (f"{facts['sent']}", f"{facts['total']}")
+            check_api(api, run, called[run.pk], facts, why.get(f"run {run.pk}"), page)
             if run.status in Run.LIVE:
                 check_live(run, overview, row, page, facts, why[f"run {run.pk}"])
             if run.status == "paused":
                 check_paused(run, overview, row, page, facts, why[f"run {run.pk}"], now)
+
+
+def check_api(
+    api: Api, run: Run, row: dict[str, Any], facts: dict[str, Any], why: dict[str, Any] | None, page: str
+) -> None:
+    """The list and the single run, what holds it back, its forecast and its targets."""
+    assert api.get(f"/runs/{run.pk}").json() == row
+    names = ("total", "pending", "sending", "sent", "failed", "skipped", "unconfirmed")
+    assert row["counts"] == {name: getattr(run, name) for name in names}
+    assert [row["counts"][name] for name in names if name in facts] == [facts[name] for name in names if name in facts]
+    assert row["status"] == facts["status"] == run.status
+    for name in ("expected_end", "resume_at"):
+        assert moment(row[name]) == moment(facts[name]), name
+    targets = api.get(f"/runs/{run.pk}/targets?limit=500").json()["items"]
+    assert Counter(one["status"] for one in targets) == Counter(run.targets.values_list("status", flat=True))
+    if why is not None:
+        said = api.get(f"/runs/{run.pk}/why").json()
+        assert said["why"] == why["why"]
+        assert moment(said["next_send_at"]) == moment(why["next_send_at"])
+    if shown := re.findall(r'<p class="forecast[^>]*>(.*?)</p>', page, re.DOTALL):
+        sentence = api.get(f"/runs/{run.pk}/forecast").json()["sentence"]
+        assert " ".join(sentence.split()) == plain(html.unescape(shown[0]))
+
+
+def moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
 
 
 def check_live(run: Run, overview: str, row: str, page: str, facts: dict[str, Any], why: dict[str, Any]) -> None:
@@ -109,7 +141,7 @@ def check_live(run: Run, overview: str, row: str, page: str, facts: dict[str, An
     shown = part_with(overview, reverse("admin:fanout_run_change", args=[run.pk]), "tr")
     end = facts["expected_end"]
     done = page.partition("<dt>Done</dt>")[2].partition("</dd>")[0]
-    seen = {name: TIME.findall(html)[-1:] for name, html in (("overview", shown), ("list", row), ("page", done))}
+    seen = {name: TIME.findall(part)[-1:] for name, part in (("overview", shown), ("list", row), ("page", done))}
     if end is None:
         assert "never" in done
         return

@@ -84,6 +84,24 @@ def test_a_token_of_a_team_sees_only_what_the_team_has(operator, team):
     assert api.get(f"/runs/{own.pk}").status_code == 404
 
 
+def test_a_token_of_a_team_that_the_person_has_left_does_nothing(operator, team):
+    api = Api(operator, team=team)
+    assert api.get("/runs").status_code == 200
+    operator.groups.remove(team)
+    answer = api.post("/recipients", {"address": "+4915112345678"})
+    assert answer.status_code == 403
+    assert "no longer a member" in answer.json()["detail"]
+
+
+def test_a_download_ends_when_its_token_is_revoked(api):
+    run = RunFactory.create(reminder__account__owner=api.user, status="success", targets={"sent": 1_200})
+    lines = iter(api.get(f"/runs/{run.pk}/targets.csv").streaming_content)
+    assert next(lines).startswith(b"position")
+    tokens.revoke(api.token, timezone.now())
+    with pytest.raises(PermissionError):
+        list(lines)
+
+
 def test_the_audit_trail_names_the_token(api):
     run = RunFactory.create(reminder__account__owner=api.user, status="running", targets={"pending": 1})
     assert api.post(f"/runs/{run.pk}/pause").status_code == 200

@@ -14,8 +14,7 @@ from django.test import Client
 
 from accounts.models import ApiToken
 from fanout.api.conventions import Needs
-from fanout.api.site import OPEN, api
-from fanout.api.urls import urlpatterns
+from fanout.api.site import OPEN, api, urlpatterns
 from fanout.models import SingleMessage
 from tests.api.conftest import Api
 from tests.engine.stage import PNG
@@ -49,6 +48,9 @@ def path_of(path: str, world: World) -> str:
         "{int:media_id}": world.things["admin/reminders/mediafile/"],
         "{int:reminder_id}": world.things["admin/reminders/reminder/"],
         "{int:message_id}": world.things["message"],
+        "{int:segment_id}": world.things["admin/reminders/segment/"],
+        "{int:endpoint_id}": world.things["admin/fanout/webhookendpoint/"],
+        "{int:delivery_id}": world.things["admin/fanout/webhookdelivery/"],
     }
     for name, thing in things.items():
         path = path.replace(name, str(thing.pk))
@@ -68,6 +70,9 @@ def bodies(world: World) -> dict[str, Any]:
         "POST /reminders": reminder,
         "POST /reminders/forecast": reminder,
         "POST /messages": {"account": account, "address": "120363025246125400@g.us", "text": "Hello"},
+        "POST /segments": {"name": "Choir", "tags": ["choir"]},
+        "POST /webhooks": {"url": "http://127.0.0.1:9/", "kinds": ["reply"]},
+        "PUT /webhooks/{int:endpoint_id}": {"url": "http://127.0.0.1:9/"},
         "POST /runs/{int:run_id}/settle": {"targets": [1], "delivered": True},
         "POST /runs/{int:run_id}/offload": {"account": worlds.another_account(world).pk},
     }

@@ -19,7 +19,7 @@ from fanout.runs import single_messages
 from tests.api.conftest import Api
 from tests.engine.stage import PNG, Stage
 from tests.factories import InboundEventFactory
-from tests.ops.test_webhooks import OK, Hook, endpoint, requests, told, until_quiet
+from tests.ops.test_webhooks import OK, Hook, requests, told, until_quiet
 
 TEXT = (Path(__file__).parents[2] / "docs/api.md").read_text()
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
@@ -66,12 +66,14 @@ def test_the_walk(live_server: Any, stage: Stage, tmp_path: Path) -> None:
     account = stage.account(label="Events line")
     (tmp_path / "poster.png").write_bytes(PNG)
     caller = Api(stage.user)
-    shell = Shell(tmp_path, CRIER=live_server.url, TOKEN=caller.secret, ACCOUNT=str(account.pk))
     with Hook(OK) as hook:
-        row = endpoint(stage.user, hook.url)
-        functions, people, image, forecast, reminder, watching, outcome, single = BLOCKS
+        variables = {"CRIER": live_server.url, "TOKEN": caller.secret, "ACCOUNT": str(account.pk), "HOOK": hook.url}
+        shell = Shell(tmp_path, **variables)
+        functions, webhook, people, image, forecast, reminder, watching, outcome, single = BLOCKS
         try:
             shell.run(functions)
+            shell.run(webhook)
+            secret = shell.run("echo $SECRET").strip()
             assert shell.run(people).startswith("2\n")
             shell.run(image)
             assert shell.run(forecast).strip().endswith(".")
@@ -103,5 +105,5 @@ def test_the_walk(live_server: Any, stage: Stage, tmp_path: Path) -> None:
     verify: dict[str, Any] = {}
     exec(re.findall(r"```python\n(.*?)```", TEXT, re.S)[0], verify)  # the reader's own code
     for headers, body in requests(hook):
-        assert verify["verify"](row.secrets["current"], headers, body)
+        assert verify["verify"](secret, headers, body)
         assert not verify["verify"](webhooks.new_secret(), headers, body)

@@ -179,7 +179,7 @@ def test_two_secrets_are_valid_while_they_are_rotated(operator):
         assert verified(old, headers, body)
         assert verified(new, headers, body)
         hook.posted.clear()
-        webhooks.resend(WebhookDelivery.objects.get(), timezone.now())
+        webhooks.resend([WebhookDelivery.objects.get()], None, timezone.now())
         until_quiet(timezone.now() + timedelta(hours=25))
         ((headers, body),) = requests(hook)
         assert not verified(old, headers, body)

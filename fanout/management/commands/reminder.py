@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.core.files import File
 from django.core.management.base import CommandParser
-from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from accounts import access
 from accounts.addresses import NEW_CHAT_KINDS
-from accounts.channels import templates
-from accounts.channels.base import Channel
-from accounts.channels.registry import channel
-from accounts.channels.templates import Template
 from accounts.inputs import as_id
 from accounts.models import Account
 from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, find_segment, table
 from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
-from fanout.models.trail import note
+from fanout.ops import reminder_changes
+from fanout.ops.reminder_changes import NewPart, NewReminder, NewStep
 from fanout.plans.audience import audience
 from fanout.runs.freezing import written_part
-from reminders import imports, media, readiness, schedule, targets, wording
-from reminders.models import FollowUpPart, MediaFile, Reminder, ReminderMessage, ReplyPart
+from reminders import imports, readiness, schedule, wording
+from reminders.models import Reminder
 from reminders.moments import moment
-from reminders.part_templates import Choice, WrittenPart, key_of, stored_key, stored_parts
+from reminders.part_templates import NOT_NEEDED, Choice, stored_parts
 from reminders.placeholders import ALWAYS, values_of
-from reminders.readiness import action_through, connect_problem, inmail_problem, senders_problem
+from reminders.readiness import action_through, connect_problem, inmail_problem
 
 REPLY, THEN = "reply-", "then-"
 
@@ -151,48 +146,44 @@ class Command(CrierCommand):
 
     def add(self, options: dict[str, Any]) -> None:
         accounts = [find_account(name) for name in options["accounts"]]
-        channels = [channel(account.channel) for account in accounts]
-        parts = read_parts(options.get("parts") or [], channels)
+        parts = read_parts(options.get("parts") or [])
         if not parts:
             raise BadInput("Give at least one --text or --media.")
-        reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
-        steps = read_steps(options.get("then_parts") or [], channels)
-        check_captions([*parts, *reply_parts, *(part for _, step in steps for part in step)], channels)
-        choice = Choice(accounts)
-        choose_templates(parts, choice)
         if not options["to"] and not options["segment"]:
             raise BadInput("Say to whom: --to with a file, --segment, or both.")
         listed = imports.RecipientList()
         if options["to"]:
             listed = read_recipients(options["to"])
             require_usable(listed, options["to"])
-        segment = find_segment(options["segment"]) if options["segment"] else None
-        reminder = read_reminder(options, parts, len(listed.entries) + bool(segment), accounts[0])
-        reminder.segment = segment
-        reminder.follow_up_days = [days for days, _ in steps]
-        if segment and not access.may_see(reminder.owner, segment):
-            raise BadInput(f"--segment: {reminder.owner} may not use {segment}: it belongs to another operator.")
-        if problem := targets.unreachable_error(accounts, listed.entries):
-            raise BadInput(problem)
-        if problem := senders_problem(reminder.owner, accounts, (), reminder.subject):
-            raise BadInput(problem)
-        with transaction.atomic():
-            reminder.full_clean()
-            reminder.save()
-            reminder.set_further_senders(accounts)
-            add_parts(reminder, parts, ReminderMessage)
-            add_parts(reminder, reply_parts, ReplyPart)
-            add_follow_ups(reminder, steps)
-            count = targets.add_listed(reminder, reminder.owner, listed.entries)
-            if problem := wording.reminder_problem(reminder, wording.Audience(audience(reminder, timezone.now()))):
-                raise BadInput(problem)
-            note("added", reminder, None, timezone.now())
-        unreached = [fate["problem"] for fate in fates(reminder, choice) if fate["problem"]]
-        data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
-        data["reply_parts"] = len(reply_parts)
-        data["segment"] = segment.name if segment else None
-        data["follow_up_days"] = reminder.follow_up_days
-        data["templates"] = [stored_key(part.get("template")) for part in parts]
+        new = NewReminder(
+            read_reminder(options, parts, accounts[0]),
+            accounts,
+            parts,
+            read_parts(options.get("reply_parts") or [], REPLY),
+            read_steps(options.get("then_parts") or []),
+            listed=listed.entries,
+            even_if_late=options["even_if_late"],
+        )
+        try:
+            reminder_changes.add_reminder(new, None, timezone.now())
+        except reminder_changes.Late as problem:
+            raise BadInput(f"{' '.join(problem.messages)} To add it all the same, use --even-if-late.") from None
+        self._added(new)
+
+    def _added(self, new: NewReminder) -> None:
+        """Print the reminder's number, and a warning where something will not arrive."""
+        reminder = new.reminder
+        unreached = [fate["problem"] for fate in fates(reminder, Choice(new.senders)) if fate["problem"]]
+        data: dict[str, Any] = {
+            "reminder": reminder.pk,
+            "title": reminder.title,
+            "targets": reminder.targets.count(),
+            "parts": len(new.parts),
+            "reply_parts": len(new.reply_parts),
+            "segment": reminder.segment.name if reminder.segment else None,
+            "follow_up_days": reminder.follow_up_days,
+            "templates": [part.template for part in stored_parts(reminder)],
+        }
         if warning := " ".join(filter(None, [readiness.replies_not_received(reminder), *unreached])):
             data["warning"] = warning
             self.stderr.write(warning)
@@ -214,16 +205,8 @@ class Command(CrierCommand):
         """List the templates that all of these accounts have, with their variables."""
         choice = Choice([find_account(name) for name in options["accounts"]])
         if not choice.needed:
-            raise BadInput("These accounts send without templates.")
-        rows: list[dict[str, Any]] = [
-            {
-                "template": key_of(template),
-                "variables": [variable.key for variable in template.variables()],
-                "file": template.file,
-                "text": templates.preview(template, {}),
-            }
-            for template in choice.usable()
-        ]
+            raise BadInput(NOT_NEEDED)
+        rows = choice.described()
         shown = [[row["template"], " ".join(row["variables"]), row["file"], one_line(row["text"])] for row in rows]
         lines = table(("template", "variables", "file", "text"), shown) if rows else [choice.note()]
         self.answer({"templates": rows, "note": choice.note()}, *lines)
@@ -288,32 +271,34 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_parts(typed: list[tuple[str, str]], channels: Sequence[Channel], prefix: str = "") -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = []
+def read_parts(typed: list[tuple[str, str]], prefix: str = "") -> list[NewPart]:
+    parts: list[NewPart] = []
     for word, value in typed:
         if word == "caption":
-            if not parts or parts[-1]["kind"] == "text":
+            if not parts or parts[-1].path is None:
                 raise BadInput(f"--{prefix}caption needs a --{prefix}media before it.")
-            parts[-1]["text"] = value
+            parts[-1] = replace(parts[-1], text=value)
         elif word == "template":
             if not parts:
                 raise BadInput("--template needs a --text or --media before it.")
-            parts[-1]["template_key"], parts[-1]["values"] = value, []
+            parts[-1] = replace(parts[-1], named=value, values={})
         elif word == "value":
-            if not parts or "values" not in parts[-1]:
+            if not parts or not parts[-1].named:
                 raise BadInput("--value needs a --template before it.")
-            parts[-1]["values"].append(value)
+            name, is_given, text = value.partition("=")
+            if not is_given:
+                raise BadInput(f"--value {value}: write VARIABLE=TEXT.")
+            parts[-1] = replace(parts[-1], values={**parts[-1].values, name: text})
         elif word == "media":
-            parts.append(read_file(value, channels))
+            if not Path(value).is_file():
+                raise BadInput(f"{value} is not a file.")
+            parts.append(NewPart(path=Path(value)))
         else:
-            parts.append({"kind": "text", "text": value})
+            parts.append(NewPart(value))
     return parts
 
 
-Steps = list[tuple[int, list[dict[str, Any]]]]  # the days of each follow-up, and its parts
-
-
-def read_steps(typed: list[tuple[str, str]], channels: Sequence[Channel]) -> Steps:
+def read_steps(typed: list[tuple[str, str]]) -> list[NewStep]:
     """Return the follow-ups in the order typed: --then-after begins one, and its parts come behind."""
     steps: list[tuple[int, list[tuple[str, str]]]] = []
     for word, value in typed:
@@ -326,62 +311,7 @@ def read_steps(typed: list[tuple[str, str]], channels: Sequence[Channel]) -> Ste
             raise BadInput(f"--then-{word} needs a --then-after before it.")
         else:
             steps[-1][1].append((word, value))
-    read = [(days, read_parts(parts, channels, THEN)) for days, parts in steps]
-    with_parts = {number for number, (_, parts) in enumerate(read, start=1) if parts}
-    if problem := readiness.follow_ups_problem([days for days, _ in read], with_parts):
-        raise BadInput(problem)
-    return read
-
-
-def choose_templates(parts: list[dict[str, Any]], choice: Choice) -> None:
-    """Replace each part's typed template by the one that is stored; raises BadInput for what would be refused."""
-    for number, part in enumerate(parts, 1):
-        if "template_key" not in part:
-            continue
-        if not choice.needed:
-            raise BadInput("--template: these accounts send without templates.")
-        template = find_template(part.pop("template_key"), choice)
-        values = dict(read_value(typed, template) for typed in part.pop("values"))
-        written = WrittenPart(f"part {number}", part["kind"], part["text"], key_of(template), values)
-        if problems := choice.problems(written):
-            raise BadInput(f"--template {key_of(template)}: {' '.join(problems)}")
-        part["template"] = choice.as_part(written)
-
-
-def find_template(typed: str, choice: Choice) -> Template:
-    usable = choice.usable()
-    found = [template for template in usable if typed in (key_of(template), template.name)]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(key_of(template) for template in found or usable)
-    raise BadInput(f"--template {typed}: choose one of {names}." if names else f"--template {typed}: {choice.note()}")
-
-
-def read_value(typed: str, template: Template) -> tuple[str, str]:
-    """Return the key of a variable and its value. In the body a variable's name is enough."""
-    name, is_given, value = typed.partition("=")
-    keys = [variable.key for variable in template.variables()]
-    key = next((key for key in (name, f"body.{name}") if key in keys), None)
-    if not is_given or key is None:
-        known = ", ".join(keys) or "none"
-        raise BadInput(f"--value {typed}: write VARIABLE=TEXT; the variables of {key_of(template)} are {known}.")
-    return key, value
-
-
-def read_file(raw: str, channels: Sequence[Channel]) -> dict[str, Any]:
-    path = Path(raw)
-    if not path.is_file():
-        raise BadInput(f"{raw} is not a file.")
-    kind = media.kind_of(path.name)
-    with path.open("rb") as opened:
-        media.check(kind, File(opened, path.name), channels)
-    return {"kind": kind, "text": "", "path": path}
-
-
-def check_captions(parts: list[dict[str, Any]], channels: Sequence[Channel]) -> None:
-    for part in parts:
-        if problem := media.caption_problem(part["kind"], part["text"], channels):
-            raise BadInput(problem)
+    return [NewStep(days, read_parts(parts, THEN)) for days, parts in steps]
 
 
 def read_action(account: Account, connects: bool, inmail: bool, parts: int) -> str:
@@ -394,16 +324,16 @@ def read_action(account: Account, connects: bool, inmail: bool, parts: int) -> s
     return action_through(account, connects, before="", inmail=inmail)
 
 
-def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
+def read_reminder(options: dict[str, Any], parts: Sequence[NewPart], account: Account) -> Reminder:
     if options["urgency"] and not options["follow_up"]:
         raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
     start, end = parse_window(options["window"])
     zone = parse_timezone(options["tz"] or account.timezone)
-    reminder = Reminder(
+    return Reminder(
         owner=account.owner,
         team=account.team,
         account=account,
-        title=options["title"] or parts[0]["text"][:60] or "Reminder",
+        title=options["title"] or parts[0].text[:60] or "Reminder",
         subject=options["subject"],
         # Caps count mails and messages separately.
         action=read_action(account, options["connect"], options["inmail"], len(parts)),
@@ -417,15 +347,9 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         resume_after_limit=options["resume_after_limit"],
         follow_up=options["follow_up"],
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
+        segment=find_segment(options["segment"]) if options["segment"] else None,
+        enabled=not options["disabled"],
     )
-    # Fired by hand only: it is off, as in the admin.
-    reminder.enabled = not options["disabled"] and not readiness.missing(len(parts), people, reminder.timed)
-    reminder.clean()
-    now = timezone.now()
-    if reminder.enabled and not options["even_if_late"] and (problem := reminder.late_error(now)):
-        raise BadInput(f"{problem} To add it all the same, use --even-if-late.")
-    reminder.next_fire_at = reminder.firing_after(now)
-    return reminder
 
 
 def _moment(raw: str, zone: str) -> datetime:
@@ -434,32 +358,3 @@ def _moment(raw: str, zone: str) -> datetime:
     if problem := schedule.passed_error(moment, timezone.now()):
         raise BadInput(f"{raw}: {problem} Give a later one, or omit --at and use `manage.py fire`.")
     return moment
-
-
-# --- storing ----------------------------------------------------------------------------------------------
-
-
-def add_parts(reminder: Reminder, parts: list[dict[str, Any]], model: type[ReminderMessage | ReplyPart]) -> None:
-    for position, part in enumerate(parts):
-        file = add_media(reminder, part["path"]) if "path" in part else None
-        message = model(reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=file)
-        if isinstance(message, ReminderMessage):
-            message.template = part.get("template")
-        message.full_clean()
-        message.save()
-
-
-def add_follow_ups(reminder: Reminder, steps: Steps) -> None:
-    rows = [(number, part) for number, (_, parts) in enumerate(steps, start=1) for part in parts]
-    for position, (number, part) in enumerate(rows):
-        file = add_media(reminder, part["path"]) if "path" in part else None
-        row = FollowUpPart(
-            reminder=reminder, step=number, position=position, kind=part["kind"], text=part["text"], media=file
-        )
-        row.full_clean()
-        row.save()
-
-
-def add_media(reminder: Reminder, path: Path) -> MediaFile:
-    with path.open("rb") as opened:
-        return media.keep(File(opened, path.name), reminder.owner, reminder.team)

@@ -6,11 +6,8 @@ import argparse
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db import transaction
-from django.db.models import ProtectedError
 from django.utils import timezone
 
-from accounts import access
 from fanout.management.base import (
     BadInput,
     CrierCommand,
@@ -20,10 +17,10 @@ from fanout.management.base import (
     find_segment,
     table,
 )
-from fanout.models.trail import note
+from fanout.ops import list_changes
 from fanout.plans.audience import examples, segment_members
 from reminders.models import Segment
-from reminders.segments import NO_CONDITION, read_conditions
+from reminders.segments import read_conditions
 
 MOST_LISTED = 10_000
 
@@ -59,8 +56,6 @@ class Command(CrierCommand):
     def add(self, options: dict[str, Any]) -> None:
         owner = find_owner(options["owner"])
         reminder = find_reminder(options["not_replied_to"]) if options["not_replied_to"] else None
-        if reminder is not None and not access.may_see(owner, reminder):
-            raise BadInput(f"--not-replied-to: {reminder} belongs to another operator than {owner}.")
         try:
             conditions = read_conditions("\n".join(options["fields"]))
         except ValueError as problem:
@@ -75,12 +70,7 @@ class Command(CrierCommand):
             not_replied_to=reminder,
             not_contacted_days=options["not_contacted_days"],
         )
-        if not segment.words:
-            raise BadInput(NO_CONDITION)
-        with transaction.atomic():
-            segment.full_clean()
-            segment.save()
-            note("added", segment, None, timezone.now())
+        list_changes.add_segment(segment, None, timezone.now())
         self.answer(as_data(segment), str(segment.pk))
 
     def list(self, options: dict[str, Any]) -> None:
@@ -99,14 +89,10 @@ class Command(CrierCommand):
 
     def delete(self, options: dict[str, Any]) -> None:
         segment = find_segment(options["segment"])
-        try:
-            with transaction.atomic():
-                note("deleted", segment, None, timezone.now())
-                segment.delete()
-        except ProtectedError:
-            used = ", ".join(f"“{reminder}”" for reminder in segment.reminders.all()[:5])
-            raise NotDone(f"{segment} is used by {used}: give those other recipients first.") from None
-        self.answer({"deleted": options["segment"]}, f"{segment.name} is deleted.")
+        answer = list_changes.delete_segment(segment, None, timezone.now())
+        if not answer.ok:
+            raise NotDone(answer.text)
+        self.answer({"deleted": options["segment"]}, answer.text)
 
 
 def as_data(segment: Segment) -> dict[str, Any]:

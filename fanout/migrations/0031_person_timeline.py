@@ -22,7 +22,7 @@ UNDO = [
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("fanout", "0029_plain_names")]
+    dependencies = [("fanout", "0030_corrections")]
 
     operations = [
         migrations.RunSQL(
