@@ -37,9 +37,7 @@ from config.logs import Json, Line, bounded, redacted
         pytest.param("GET /files/0a1b:2c-_d HTTP/1.1", "GET /files/*** HTTP/1.1", id="file"),
         pytest.param("GET /admin/invitation/MQ/c1-2d/ HTTP", "GET /admin/invitation/*** HTTP", id="invitation"),
         pytest.param("GET /admin/calendar/0a-_b.ics HTTP", "GET /admin/calendar/*** HTTP", id="calendar"),
-        pytest.param(
-            "GET /admin/calendar/address/ HTTP", "GET /admin/calendar/address/ HTTP", id="page"
-        ),
+        pytest.param("GET /admin/calendar/address/ HTTP", "GET /admin/calendar/address/ HTTP", id="page"),
         pytest.param("postgresql://crier:pw@db/crier", "postgresql://crier:***@db/crier", id="URL"),
         pytest.param("to:4917612345678@lid", "to:4917…78@lid", id="hidden id"),
         pytest.param("refresh_token=abc&n=1", "refresh_token=***&n=1", id="at the end of a longer name"),
