@@ -152,7 +152,7 @@ def test_an_empty_variable_means_the_default(monkeypatch):
 
 def test_containers_of_a_machine_keep_its_name():
     """Machines are known by it: drivers' slots, heartbeats, and paired numbers that were moved to one."""
-    assert "\n  hostname: ${CRIER_HOSTNAME:-" in FILES["compose.yaml"]
+    assert "\n  hostname: ${MACHINE_NAME:-" in FILES["compose.yaml"]
 
 
 def test_the_database_counts_as_healthy_when_others_can_reach_it():
@@ -218,7 +218,7 @@ def test_what_is_pinned_runs_on_the_python_of_debian_12(lock):
     pinned = pins["versions"]((DEPLOY.parent / lock).read_text())
     here = {dist.name.lower(): dist for dist in distributions()}
     known = [here[name] for name, version in pinned.items() if name in here and here[name].version == version]
-    wishes = {dist.name: dist.metadata.get("Requires-Python") or "" for dist in known}
+    wishes = {dist.name: str(dist.metadata.json.get("requires_python", "")) for dist in known}
     assert len(wishes) > 40
     assert {name: wish for name, wish in wishes.items() if not SpecifierSet(wish).contains("3.11.2")} == {}
 
