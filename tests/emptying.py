@@ -30,13 +30,13 @@ def empty(test_case: Any) -> None:
     """In place of `TransactionTestCase._fixture_teardown`."""
     for alias in test_case._databases_names(include_mirrors=False):
         connection = connections[alias]
+        # The journal of a database that is emptied is about rows that are gone.
+        shutil.rmtree(settings.VAR_DIR / "claims" / quote(connection.settings_dict["NAME"]), ignore_errors=True)
         with connection.cursor() as cursor:
             if _counts(cursor, KEPT) != _kept.get(connection.settings_dict["NAME"]):
                 djangos_own(test_case)
                 _kept[connection.settings_dict["NAME"]] = _counts(cursor, KEPT)
                 continue
-            # The journal of a database that is emptied is about rows that are gone.
-            shutil.rmtree(settings.VAR_DIR / "claims" / quote(connection.settings_dict["NAME"]), ignore_errors=True)
             tables = sorted({*connection.introspection.table_names(cursor)} - {*KEPT, MIGRATIONS})
             _empty(cursor, tables)
 
