@@ -206,8 +206,8 @@ def go_on_preparing(now: datetime) -> None:
         enqueue_preparing()
 
 
-def go_on_with_offloads(now: datetime) -> None:
-    """Go on with offloads that a crash interrupted, or whose task is lost."""
+def go_on_with_large_controls(now: datetime) -> None:
+    """Go on with offloads and corrections that a crash interrupted, or whose task is lost."""
     if Offload.objects.exists() or Correction.objects.exists():
         controls.enqueue_rest()
 
@@ -250,7 +250,7 @@ STEPS: tuple[Step, ...] = (
     controls.end_suspensions,
     controls.resume_due,
     controls.sweep_canceled,
-    go_on_with_offloads,
+    go_on_with_large_controls,
     go_on_collecting,
     message_2.skip_expired,
     wake_sleeping,

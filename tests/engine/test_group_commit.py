@@ -154,7 +154,7 @@ def test_a_lane_whose_claim_was_granted_claims_with_what_came_meanwhile(targets:
     with_ledger(work, link)
     assert [sorted(commit) for commit in link.commits] == [
         ["claim", "lock_runs", "pace"],
-        ["claim", "hot_runs", "lock_runs", "pace", "record"],
+        ["claim", "lock_runs", "pace", "record"],
     ]
 
 

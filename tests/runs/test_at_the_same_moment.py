@@ -228,18 +228,22 @@ def test_an_offload_that_dies_half_way(stage: Stage, status: str, monkeypatch: p
 
 def retry_and_settle(at: Scene) -> bool:
     """Everything is pending again, in a run that is going on."""
-    assert retry_failed(at, fresh(at.run)).ok
-    assert settle_send_again(at, fresh(at.run)).ok
+    for control in (retry_failed, settle_send_again):
+        assert control(at, fresh(at.run)).ok
+        assert corrections.carry_on_corrections(at.stage.now, 60)
     return fresh(at.run).status in Run.LIVE
 
 
 def test_a_retry_that_dies_half_way_is_gone_on_with(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene(stage, 0, "failed")
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    monkeypatch.setattr(controls, "go_on_if_open", lambda *arguments: (_ for _ in ()).throw(Killed))
-    with pytest.raises(Killed):
-        retry_failed(at, at.run)
-    assert resume(at, fresh(at.run)).ok
+    assert retry_failed(at, at.run).ok
+    with monkeypatch.context() as dies:
+        dies.setattr(corrections, "go_on_if_open", lambda *arguments: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            corrections.carry_on_corrections(stage.now, 60)
+    assert at.run.corrections.get().done == 0
+    assert corrections.carry_on_corrections(stage.now, 60)
     stage.play()
     assert judge(stage, at.run) == ""
     assert len(stage.book.deliveries()) == 2 * TARGETS
@@ -248,18 +252,13 @@ def test_a_retry_that_dies_half_way_is_gone_on_with(stage: Stage, monkeypatch: p
 def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene(stage, 0, "failed")
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    really = controls.batched
-
-    def end_it(ids: list[int], size: int) -> Any:
-        for n, chunk in enumerate(really(ids, size)):
-            if n == 2:  # it was resumed, and what was pending by then is sent
-                resume(at, fresh(at.run))
-                stage.play()
-                assert fresh(at.run).status in Run.FINISHED
-            yield chunk
-
-    monkeypatch.setattr(controls, "batched", end_it)
     assert retry_failed(at, at.run).ok
+    under_way = at.run.corrections.get()
+    for _ in range(2):
+        assert corrections._correct_chunk(under_way.pk, stage.now)
+    stage.play()  # it goes on with the first ones, and what was pending by then is sent
+    assert fresh(at.run).status in Run.FINISHED
+    assert corrections.carry_on_corrections(stage.now, 60)
     assert undriven(at.run) == []
     stage.play()
     assert (judge(stage, at.run), at.run.sent) == ("", 2 * TARGETS)

@@ -80,7 +80,7 @@ def test_a_paused_run_is_cleaned_up_and_ends_where_no_target_is_left() -> None:
     assert (errors(some), errors(none)) == (["converted", ""], ["converted"])
     for run in (some, none):
         run.refresh_from_db()
-    assert (some.status, none.status) == ("paused", "failed")
+    assert (some.status, none.status) == ("paused", "skipped")
 
 
 def test_what_is_no_follow_up_stays() -> None:

@@ -135,7 +135,7 @@ def test_counts_stay_and_what_was_pending_is_skipped():
     ]
     assert sum(Run.objects.values_list("total", flat=True)) == 3
     waiting = RunTarget.objects.get(status="skipped").run
-    assert (waiting.pending, waiting.skipped, waiting.status) == (0, 1, Run.Status.FAILED)
+    assert (waiting.pending, waiting.skipped, waiting.status) == (0, 1, Run.Status.SKIPPED)
     assert not ReminderTarget.objects.filter(recipient=recipient).exists()
 
 
