@@ -175,7 +175,8 @@ def _check(new: NewReminder, user: Any) -> None:
 
 def _save(row: ReminderMessage | ReplyPart | FollowUpPart, part: NewPart) -> None:
     """Save a part with its content; a file of this machine is stored now."""
-    row.kind, row.text, row.html, row.media = part.kind, part.text, part.html, part.media
+    row.kind = str(part.kind)
+    row.text, row.html, row.media = part.text, part.html, part.media
     if part.path is not None:
         with part.open() as file:
             row.media = media.keep(file, row.reminder.owner, row.reminder.team)
