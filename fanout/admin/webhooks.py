@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -39,7 +40,7 @@ class EndpointForm(OwnedForm):
         return url
 
     def _post_clean(self) -> None:
-        super()._post_clean()
+        super()._post_clean()  # type: ignore[misc]
         if not self.errors:
             try:
                 webhooks.check_endpoint(self.instance)
@@ -78,6 +79,7 @@ class WebhookEndpointAdmin(OwnedAdmin):
         super().save_model(request, obj, form, change)
         if not change:
             secret = webhooks.rotate(obj, timezone.now())
+            transaction.on_commit(webhooks.enqueue_posting)
             messages.warning(request, f"Copy the secret now, it is not shown again: {secret}")
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
@@ -110,7 +112,7 @@ class WebhookEndpointAdmin(OwnedAdmin):
 
 @admin.action(description="Send again", permissions=["resend"])
 def send_again(model_admin: Any, request: HttpRequest, queryset: QuerySet[WebhookDelivery]) -> None:
-    count = webhooks.resend(queryset[:MOST_RESENT], request.user, timezone.now())
+    count = webhooks.resend(list(queryset[:MOST_RESENT]), request.user, timezone.now())
     messages.success(request, f"{counted(count, 'webhook')} will be sent again.")
 
 

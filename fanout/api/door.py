@@ -135,11 +135,12 @@ def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], Http
         return _repeated(row) or _store(row, call())
     with transaction.atomic():
         # A second call with the key waits here for the end of the first.
-        answer: HttpResponseBase | None = _repeated(row)
-        if answer is None and (answer := call()).status_code < 400:
+        if (kept := _repeated(row)) is not None:
+            return kept
+        answer = call()
+        if answer.status_code < 400:
             return _store(row, answer)
-        if answer.status_code >= 400:
-            transaction.set_rollback(True)  # nothing was done, so that the same key may try again
+        transaction.set_rollback(True)  # nothing was done, so that the same key may try again
         return answer
 
 

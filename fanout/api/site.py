@@ -116,7 +116,7 @@ for described in DESCRIBED:
 
 def _routes() -> list[Any]:
     """Return the routes, each behind the door. The documentation is open: it has no data."""
-    routes = list(api.urls[0])
+    routes: list[Any] = list(api.urls[0])
     for route in routes:
         if route.name not in OPEN:
             route.callback = door(route.callback)

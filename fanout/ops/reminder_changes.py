@@ -175,7 +175,8 @@ def _check(new: NewReminder, user: Any) -> None:
 
 def _save(row: ReminderMessage | ReplyPart | FollowUpPart, part: NewPart) -> None:
     """Save a part with its content; a file of this machine is stored now."""
-    row.kind, row.text, row.html, row.media = part.kind, part.text, part.html, part.media
+    for name in ("kind", "text", "html", "media"):
+        setattr(row, name, getattr(part, name))
     if part.path is not None:
         with part.open() as file:
             row.media = media.keep(file, row.reminder.owner, row.reminder.team)
@@ -194,8 +195,8 @@ def _add_audience(new: NewReminder, user: Any) -> None:
 def _set_time(reminder: Reminder, now: datetime, even_if_late: bool) -> None:
     if reminder.fire_at and (problem := schedule.passed_error(reminder.fire_at, now)):
         raise ValidationError({"schedule": problem})
-    if not even_if_late and (problem := reminder.late_error(now)):
-        raise Late({"schedule": problem})
+    if not even_if_late and (late := reminder.late_error(now)):
+        raise Late({"schedule": late})
     reminder.next_fire_at = reminder.firing_after(now)
 
 

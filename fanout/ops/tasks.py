@@ -34,7 +34,7 @@ from fanout.engine.outbox import Outbox
 from fanout.inbound import worker
 from fanout.lanes import accounts, reputation, results
 from fanout.lanes.lane_rows import wake_after_clock_change
-from fanout.models import Correction, KeptAnswer, Offload, SingleMessage
+from fanout.models import Correction, KeptAnswer, Offload, SingleMessage, WebhookEndpoint
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, heartbeat, passing_on, webhooks
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
@@ -267,10 +267,18 @@ def notifications() -> None:
 
 
 def post_webhooks() -> str:
-    """Post to webhooks for most of a minute, while there are any."""
+    """Post to webhooks for most of a minute, then enqueue the successor, while there are any. The schedule starts one
+    that is lost."""
     parent = os.getppid()
-    mine = webhooks.work(CARRY_ON_FOR, lambda: stop_asked() or os.getppid() != parent)
-    return "done" if mine else "another task posts to webhooks"
+
+    def stopping() -> bool:
+        return stop_asked() or os.getppid() != parent
+
+    if not webhooks.work(CARRY_ON_FOR, stopping):
+        return "another task posts to webhooks"
+    if not stopping() and WebhookEndpoint.objects.filter(enabled=True).exists():
+        webhooks.enqueue_posting()
+    return "done"
 
 
 def hygiene() -> None:

@@ -33,6 +33,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
+from django_q.tasks import async_task
 
 from accounts import access
 from accounts.channels.http import FAILURES, connector, host_problem
@@ -86,7 +87,13 @@ def add_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> str:
     endpoint.full_clean(exclude=["secrets"])
     endpoint.save()
     note("added", endpoint, user, now)
+    transaction.on_commit(enqueue_posting)
     return rotate(endpoint, now)
+
+
+def enqueue_posting() -> None:
+    """Start the task that posts. Twice does no harm: of two tasks one ends at once."""
+    async_task("fanout.ops.tasks.post_webhooks", cluster="main", task_name="webhooks")
 
 
 def check_endpoint(endpoint: WebhookEndpoint) -> None:
@@ -115,6 +122,7 @@ def change_endpoint(endpoint: WebhookEndpoint, user: Any, now: datetime) -> None
 def start_anew(endpoint: WebhookEndpoint) -> None:
     """Forget how an endpoint failed, before it is saved: it was switched on or off."""
     endpoint.failing_since, endpoint.warned_at, endpoint.problem = None, None, ""
+    transaction.on_commit(enqueue_posting)
 
 
 @transaction.atomic

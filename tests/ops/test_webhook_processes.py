@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from config.local.children import Child, wait_until
 from fanout.models import Notification, Run, WebhookDelivery, WebhookEndpoint, WebhookEvent
-from fanout.ops import webhooks
+from fanout.ops import tasks, webhooks
 from fanout.runs import controls
 from tests.channels.mail_server import free_port
 from tests.crier_processes import clusters, environment
@@ -101,6 +101,7 @@ def test_receivers_that_are_killed_late_or_silent_do_not_hold_up_others(tmp_path
     good, late = Receiver(tmp_path, "good"), Receiver(tmp_path, "late", wait=2.0)
     silent, dead = Receiver(tmp_path, "silent", wait=3600), Receiver(tmp_path, "dead")
     rows = {one.name: endpoint(owner, one.url) for one in (good, late, silent, dead)}
+    tasks.ensure_schedules()  # as the other cluster does when it starts
     with ExitStack() as stack:
         stack.enter_context(running(good, late, silent))
         first = stack.enter_context(clusters(tmp_path, "main"))["main"]
