@@ -44,7 +44,7 @@ from fanout.lanes.lane_rows import wake_after_outage
 from fanout.lanes.paired_numbers import BRIDGE_LOCKS
 from fanout.models import Run, RunTarget
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
-from fanout.rules.message_ids import name_of, named_in
+from fanout.rules.message_ids import message_id, name_of, named_in
 from fanout.runs import corrections
 from reminders.groups import note_changes, synchronise
 
@@ -331,6 +331,9 @@ class DatabaseFeed:
     async def compare(self, account_id: int, messages: Sequence[NotedMessage]) -> Compared:
         return await run_in(self.lanes, lambda: _compare(account_id, messages))
 
+    async def owners(self, account_id: int, asked: Mapping[str, str]) -> dict[str, str]:
+        return await run_in(self.news, lambda: _owners(account_id, asked))
+
     async def settled(self, messages: Sequence[str]) -> set[str]:
         return await run_in(self.lanes, lambda: _settled(messages))
 
@@ -470,6 +473,30 @@ def _settled(messages: Sequence[str]) -> set[str]:
         if name.target_id in known
         and (known[name.target_id][1] > name.part or known[name.target_id][0] not in open_states)
     }
+
+
+# A message of several parts has the ids of the later ones beside the first, so it is looked for among the messages to
+# the same chat.
+OWNERS = """
+SELECT q.provider_id, k.id, k.part
+  FROM unnest(%(ids)s::text[], %(targets)s::bigint[]) AS q(provider_id, target)
+ CROSS JOIN LATERAL (
+   SELECT t.id, 0 AS part FROM fanout_runtarget t
+    WHERE t.provider_id = q.provider_id AND t.provider_id <> '' AND t.account_id = %(account)s
+    UNION ALL
+   SELECT o.id, p.key::int FROM fanout_runtarget t
+     JOIN reminders_recipient r ON r.address = t.address
+     JOIN fanout_runtarget o ON o.recipient_id = r.id AND o.account_id = %(account)s AND o.part_ids <> '{}'
+    CROSS JOIN LATERAL jsonb_each_text(o.part_ids) AS p
+    WHERE t.id = q.target AND p.value = q.provider_id) AS k
+ ORDER BY q.provider_id, k.part
+"""
+
+
+def _owners(account_id: int, asked: Mapping[str, str]) -> dict[str, str]:
+    targets = [named.target_id if (named := named_in(message)) else None for message in asked.values()]
+    rows = execute(OWNERS, {"account": account_id, "ids": list(asked), "targets": targets})
+    return {row["provider_id"]: message_id(row["id"], row["part"]) for row in rows}
 
 
 # --- after the database was restored ----------------------------------------------------------------------

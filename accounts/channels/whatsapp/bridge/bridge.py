@@ -92,6 +92,11 @@ class Feed(Protocol):
         """Mark what was begun, and is pending by a restored database, as unconfirmed."""
         ...
 
+    async def owners(self, account_id: int, asked: Mapping[str, str]) -> dict[str, str]:
+        """Return our message of each id of WhatsApp's that is known. `asked` has, for each id, a message to the same
+        chat."""
+        ...
+
     async def settled(self, messages: Sequence[str]) -> set[str]:
         """Return those of the messages that are no longer in doubt: an operator has decided, or the result is known."""
         ...
@@ -171,6 +176,7 @@ class Bridge:
             raise Taken(await self.shard.owner(account_id))
         self.sessions[account_id] = session
         self.moved.discard(account_id)
+        session.settle_receipts()  # those that waited for the journal
         await session.open()
 
     async def _use_journal(self, session: Session, replace: bool = True) -> bool:
@@ -229,6 +235,8 @@ class Bridge:
 
     async def _deliver_one(self, session: Session) -> bool:
         try:
+            if asked := dict(session.incoming.asked):
+                session.incoming.learn(asked, await self.feed.owners(session.account_id, asked))
             while waiting := session.journal.waiting(BATCH):
                 await self.feed.store(session.account_id, [event for _, event in waiting])
                 session.journal.acknowledge([number for number, _ in waiting])

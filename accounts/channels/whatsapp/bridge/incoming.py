@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from accounts.channels.base import NotSent, Sent
 from accounts.channels.paired import HIDDEN, PEOPLE, Jid, jid_of
 from accounts.channels.provider_events import EventKind, ProviderEvent, as_edit
-from accounts.channels.whatsapp.bridge.journal import Receipt, SentMessage
+from accounts.channels.whatsapp.bridge.journal import RECEIPTS_COME_FOR, Receipt, SentMessage
 
 if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
@@ -31,6 +32,10 @@ class Incoming:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        #: Unknown ids that would settle a send without an answer, with its message: the database is asked first.
+        self.asked: dict[str, str] = {}
+        #: Ids that the database does not know either.
+        self.unowned: set[str] = set()
 
     async def message(self, client: Any, event: Any) -> None:
         source = event.Info.MessageSource
@@ -108,10 +113,12 @@ class Incoming:
 
         A receipt with a known id belongs to that message and to no other. The id of a message under way becomes known
         with its acknowledgement, and the receipt may be faster: while one is under way, unknown ids wait. An id that is
-        still unknown afterwards may be that of an earlier send without an answer. After the database was restored all
-        wait until it was compared with the journal: its targets may have other messages' numbers.
+        still unknown afterwards may be that of an earlier send without an answer, if the database knows no other
+        message with it (`learn`). After the database was restored all wait until it was compared with the journal: its
+        targets may have other messages' numbers.
         """
         journal = self.session.journal
+        self.asked = {}
         if self.session.restored:
             return
         receipts = journal.held()
@@ -121,28 +128,45 @@ class Incoming:
             message_id = journal.message_id_of(receipt.provider_id)
             if message_id:
                 self._confirm(receipt, message_id)
-            elif message_id is None and self.session.dispatcher.in_flight:
-                continue
-            # Two unknown ids in one chat cannot be told apart.
-            elif (
-                message_id is None
-                and ids_in[receipt.chat] == 1
-                and (uncertain := self._uncertain_for(receipt)) is not None
-            ):
-                self._confirm(receipt, uncertain[1], ended=uncertain[0])
-            elif message_id is None:
-                journal.drop_unknown(receipt, time.time())
-            else:
+            elif message_id is not None:
                 journal.drop_receipt(receipt)
+            elif not self.session.dispatcher.in_flight and self.session.in_use_since is not None:
+                # Two unknown ids in one chat cannot be told apart.
+                self._settle_unknown(receipt, self._uncertain_for(receipt) if ids_in[receipt.chat] == 1 else None)
+        if self.asked:
+            self.session.on_news()
+
+    def _settle_unknown(self, receipt: Receipt, uncertain: tuple[int, str] | None) -> None:
+        if uncertain is None:
+            self.session.journal.drop_unknown(receipt, time.time(), ends_decided=self._knows_all(receipt))
+        elif receipt.provider_id in self.unowned:
+            self._confirm(receipt, uncertain[1], ended=uncertain[0])
+        else:
+            self.asked[receipt.provider_id] = uncertain[1]
 
     def _uncertain_for(self, receipt: Receipt) -> tuple[int, str] | None:
         """Return the send without an answer that a receipt with an unknown id is about.
 
         A read receipt says too little: the message may have arrived before.
         """
-        if receipt.kind is not EventKind.DELIVERED:
+        if receipt.kind is not EventKind.DELIVERED or not self._knows_all(receipt):
             return None
         return self.session.journal.uncertain_in((receipt.chat, receipt.named_as), receipt.at)
+
+    def _knows_all(self, receipt: Receipt) -> bool:
+        """Return whether the journal has all messages that a receipt of this time can be about: it was not new then,
+        nor restored from a copy, nor was the number paired anew."""
+        since = self.session.knows_ids_since
+        return since is not None and since.timestamp() + RECEIPTS_COME_FOR <= receipt.at
+
+    def learn(self, asked: Mapping[str, str], owners: Mapping[str, str]) -> None:
+        """Go on after the database was asked about unknown ids; `owners` has the messages of those that it knows."""
+        chats = {receipt.provider_id: receipt.chat for receipt in self.session.journal.held()}
+        for provider_id, message_id in owners.items():
+            if provider_id in chats:
+                self.session.journal.learn(SentMessage(provider_id, message_id, chats[provider_id]), time.time())
+        self.unowned = set(asked) - set(owners)
+        self.settle()
 
     def _confirm(self, receipt: Receipt, message_id: str, ended: int | None = None) -> None:
         """Report the receipt of a message, unless it was reported: a group's members each send one."""

@@ -26,6 +26,8 @@ from accounts.channels.provider_events import EventKind, ProviderEvent
 #: WhatsApp keeps a message for 30 days for a phone that is away, so its receipt may come as late. While it may, its id
 #: must be known, and a send without an answer must be counted: or its receipt would be taken for that of another one.
 KEEP_SECONDS = 35 * 86_400
+#: So long may receipts of messages come that a journal never had, because it is new or was restored from a copy.
+RECEIPTS_COME_FOR = 30 * 86_400
 #: A receipt settles a send without an answer that is not older than this.
 UNCERTAIN_SECONDS = 3 * 86_400
 #: Receipts have whole seconds, and the two clocks differ a little.
@@ -240,6 +242,10 @@ class Journal:
         """Note a message that a person wrote on another device: its receipts are not about ours."""
         self._know(SentMessage(provider_id, "", chat), now)
 
+    def learn(self, message: SentMessage, now: float) -> None:
+        """Note a message that this journal has lost and the database knows."""
+        self._know(message, now)
+
     def _know(self, message: SentMessage, now: float) -> None:
         self.db.execute(
             "INSERT OR IGNORE INTO sent (provider_id, message_id, chat, at) VALUES (?, ?, ?, ?)",
@@ -328,11 +334,11 @@ class Journal:
         )
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
-    def drop_unknown(self, receipt: Receipt, now: float) -> None:
+    def drop_unknown(self, receipt: Receipt, now: float, ends_decided: bool = True) -> None:
         """Drop a receipt whose message cannot be determined.
 
-        Where it may be about a try of its chat, it is never about a later one: the id counts as known from now on, and
-        as that of a try that was decided.
+        Where it may be about a try of its chat, it is never about a later one: the id counts as known from now on, and,
+        with `ends_decided`, as that of a try that was decided.
         """
         names = {"one": receipt.chat, "other": receipt.named_as, "latest": receipt.at + CLOCKS_DIFFER}
         with self.db:
@@ -342,7 +348,8 @@ class Journal:
                 self._know(SentMessage(receipt.provider_id, "", receipt.chat), now)
                 # One receipt is about one of them: the others keep taking the next ids.
                 oldest = f"SELECT rowid {meant} AND decided ORDER BY began LIMIT 1"
-                self.db.execute(f"DELETE FROM tries WHERE rowid IN ({oldest})", names)  # noqa: S608
+                if ends_decided:
+                    self.db.execute(f"DELETE FROM tries WHERE rowid IN ({oldest})", names)  # noqa: S608
             self.drop_receipt(receipt)
 
     def drop_receipt(self, receipt: Receipt) -> None:

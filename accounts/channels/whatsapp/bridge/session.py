@@ -115,14 +115,20 @@ class Session:
         jid = self.journal.fact(PAIRED_AS)
         return Jid(*jid.split("@", 1)).address if jid else ""
 
-    def health(self) -> Health:
+    @property
+    def paired_at(self) -> datetime | None:
         paired_at = self.journal.fact(PAIRED_AT)
-        return Health(
-            self.journal.id(),
-            self.condition.state,
-            self.condition.since,
-            datetime.fromisoformat(paired_at) if paired_at else None,
-        )
+        return datetime.fromisoformat(paired_at) if paired_at else None
+
+    @property
+    def knows_ids_since(self) -> datetime | None:
+        """Return since when the journal has the ids of all messages; None while it is not the account's."""
+        if self.in_use_since is None:
+            return None
+        return max(self.in_use_since, self.paired_at or self.in_use_since)
+
+    def health(self) -> Health:
+        return Health(self.journal.id(), self.condition.state, self.condition.since, self.paired_at)
 
     def refusal(self) -> NotSent | None:
         if self.restored:
