@@ -76,11 +76,13 @@ def session_of(account: int, library: Library, folder: Path, limits: Limits) -> 
         return True
 
     def on_news() -> None:
-        if asked := session.incoming.asked:
-            session.incoming.learn(asked, {})
+        for session in made:
+            if asked := session.incoming.asked:
+                session.incoming.learn(asked, {})
 
-    session = Session(account, library, folder, limits, on_news, lambda: None, use_journal)
-    return session
+    made: list[Session] = []
+    made.append(Session(account, library, folder, limits, on_news, lambda: None, use_journal))
+    return made[0]
 
 
 def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:

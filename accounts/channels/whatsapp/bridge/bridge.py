@@ -237,7 +237,7 @@ class Bridge:
         try:
             if asked := dict(session.incoming.asked):
                 session.incoming.learn(asked, await self.feed.owners(session.account_id, asked))
-            while waiting := session.journal.waiting(BATCH):
+            while waiting := session.journal.waiting(BATCH, session.unnamed_before):
                 await self.feed.store(session.account_id, [event for _, event in waiting])
                 session.journal.acknowledge([number for number, _ in waiting])
             if session.roster.groups is not None and not session.journal.fact(GROUPS_STORED):

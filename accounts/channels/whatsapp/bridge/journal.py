@@ -11,6 +11,7 @@ recognised and proves nothing.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -53,7 +54,10 @@ CREATE TABLE IF NOT EXISTS held (
 );
 DROP TABLE IF EXISTS people;
 CREATE TABLE IF NOT EXISTS looked_up (number TEXT PRIMARY KEY, jid TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, hidden TEXT NOT NULL DEFAULT '',
+    at REAL NOT NULL DEFAULT 0
+);
 """
 
 # All tries for the recipients of this chat, under any id that WhatsApp had for it at the time.
@@ -111,10 +115,17 @@ class Journal:
         # A kill -9 loses nothing. A power cut may lose the last notes, except those written `_durably`.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.executescript(SCHEMA)
-        if "decided" not in {row[1] for row in self.db.execute("PRAGMA table_info(tries)")}:
-            self.db.execute("ALTER TABLE tries ADD COLUMN decided INTEGER NOT NULL DEFAULT 0")
+        self._add_columns("tries", decided="INTEGER NOT NULL DEFAULT 0")
+        self._add_columns("events", hidden="TEXT NOT NULL DEFAULT ''", at="REAL NOT NULL DEFAULT 0")
         if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():
             self.db.executescript(TAKE_OVER_OLD_TRIES)
+
+    def _add_columns(self, table: str, **columns: str) -> None:
+        """Add the columns that a journal of an earlier version lacks."""
+        present = {row[1] for row in self.db.execute(f"PRAGMA table_info({table})")}
+        for name, definition in columns.items():
+            if name not in present:
+                self.db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {definition}")
 
     def close(self) -> None:
         self.db.close()
@@ -238,9 +249,16 @@ class Journal:
             self._know(message, now)
             self.not_sent(number)
 
-    def written_elsewhere(self, provider_id: str, chat: str, now: float) -> None:
-        """Note a message that a person wrote on another device: its receipts are not about ours."""
-        self._know(SentMessage(provider_id, "", chat), now)
+    def written_elsewhere(
+        self, provider_id: str, chat: str, event: ProviderEvent | None, hidden: str, now: float
+    ) -> None:
+        """Note a message that a person wrote on another device: its receipts are not about ours. `event` is for the
+        account, None where it does not count."""
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self._know(SentMessage(provider_id, "", chat), now)
+            if event is not None:
+                self.add_event(event, hidden, now)
 
     def learn(self, message: SentMessage, now: float) -> None:
         """Note a message that this journal has lost and the database knows."""
@@ -406,11 +424,31 @@ class Journal:
 
     # -- events on their way ------------------------------------------------------------------------------
 
-    def add_event(self, event: ProviderEvent) -> None:
-        self.db.execute("INSERT INTO events (body) VALUES (?)", (json.dumps(as_json(event)),))
+    def add_event(self, event: ProviderEvent, hidden: str = "", now: float = 0.0) -> None:
+        """Keep an event until it is stored; `hidden`: the id of its person, whose number is still looked up."""
+        self.db.execute(
+            "INSERT INTO events (body, hidden, at) VALUES (?, ?, ?)", (json.dumps(as_json(event)), hidden, now)
+        )
 
-    def waiting(self, most: int) -> list[tuple[int, ProviderEvent]]:
-        rows = self.db.execute("SELECT id, body FROM events ORDER BY id LIMIT ?", (most,)).fetchall()
+    def hidden_people(self) -> list[str]:
+        """Return the hidden ids of the people whose numbers events wait for."""
+        return [str(row[0]) for row in self.db.execute("SELECT DISTINCT hidden FROM events WHERE hidden <> ''")]
+
+    def name_person(self, hidden: str, address: str) -> None:
+        """Put a person's address into the events that wait for it; where it was not found, they go as they are."""
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            if address:
+                self.db.execute(
+                    "UPDATE events SET body = json_set(body, '$.address', ?) WHERE hidden = ?", (address, hidden)
+                )
+            self.db.execute("UPDATE events SET hidden = '' WHERE hidden = ?", (hidden,))
+
+    def waiting(self, most: int, unnamed_before: float = 0.0) -> list[tuple[int, ProviderEvent]]:
+        """Return the next events. Those that wait for a number are left out, unless they came before that time."""
+        rows = self.db.execute(
+            "SELECT id, body FROM events WHERE hidden = '' OR at < ? ORDER BY id LIMIT ?", (unnamed_before, most)
+        ).fetchall()
         return [(number, from_json(json.loads(body))) for number, body in rows]
 
     def acknowledge(self, numbers: Sequence[int]) -> None:
@@ -459,6 +497,6 @@ def is_stored(folder: Path) -> bool:
     except sqlite3.Error:
         return False  # another bridge of this machine has it open, and with it the account
     try:
-        return is_paired(folder, journal) or bool(journal.waiting(1))
+        return is_paired(folder, journal) or bool(journal.waiting(1, unnamed_before=math.inf))
     finally:
         journal.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 import time
 from collections import deque
@@ -144,9 +145,10 @@ class Session:
             User=jid.user, Server=jid.server, RawAgent=0, Device=0, Integrator=0, IsEmpty=False
         )
 
-    def report(self, event: ProviderEvent) -> None:
-        """Store an event on disk, where it outlives this process, and wake up the delivery."""
-        self.journal.add_event(event)
+    def report(self, event: ProviderEvent, hidden: str = "") -> None:
+        """Store an event on disk, where it outlives this process, and wake up the delivery; `hidden`: the id of its
+        person, whose number is still looked up."""
+        self.journal.add_event(event, hidden, time.time())
         self.on_news()
 
     def settle_receipts(self) -> None:
@@ -155,6 +157,11 @@ class Session:
             self.incoming.settle()
         except sqlite3.Error as error:
             log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
+
+    @property
+    def unnamed_before(self) -> float:
+        """Return the time before which events no longer wait for a number; without a pairing none do."""
+        return time.time() - self.limits.naming if self.pairing.was_paired else math.inf
 
     def is_back(self) -> bool:
         """Return whether the number has been connected for a moment only: its lane may still wait for it."""
@@ -342,7 +349,7 @@ class Session:
         if self.in_use_since is None:  # it was paired just now, by an operator's decision
             await self.use_journal(self)
         self.listing.list_if_due()
-        self.spawn(self.incoming.name_remaining_chats(client))
+        self.spawn(self.incoming.name_remaining(client))
 
     def set_condition(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
