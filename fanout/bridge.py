@@ -41,7 +41,7 @@ from fanout.database import LOCK_RUNS, conninfo, execute
 from fanout.engine.connection import AsyncLink
 from fanout.inbound import event_store as inbound
 from fanout.lanes.lane_rows import wake_after_outage
-from fanout.lanes.paired_numbers import BRIDGE_LOCKS
+from fanout.lanes.paired_numbers import BRIDGE_LOCKS, ENDED
 from fanout.models import Run, RunTarget
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
 from fanout.rules.message_ids import message_id, name_of, named_in
@@ -159,7 +159,7 @@ async def work(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -> None:
     working = asyncio.create_task(bridge.run())
     try:
         while not stop.is_set():
-            await shard.accounts()
+            await shard.beat()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), PING_SECONDS)
             if working.done():
@@ -218,6 +218,18 @@ IS_BEHIND = """
 SELECT coalesce((SELECT s.journal = %(journal)s AND s.journal_page < %(page)s
                    FROM accounts_pairedsession s WHERE s.account_id = %(account)s), true) AS behind
 """
+# A move counts the page on, so that no copy of the folder is taken for the original; the bridge that ends it goes on
+# from there.
+END_JOURNAL = """
+UPDATE accounts_pairedsession
+   SET journal_page = greatest(journal_page, %(page)s) + 1, state = %(state)s, state_since = clock_timestamp()
+ WHERE account_id = %(account)s AND journal = %(journal)s AND moved_to NOT IN ('', %(host)s)
+RETURNING journal_page
+"""
+BEAT = """
+INSERT INTO accounts_bridgebeat (host, beat_at) VALUES (%s, clock_timestamp())
+ON CONFLICT (host) DO UPDATE SET beat_at = excluded.beat_at
+"""
 MOVED_AWAY = "SELECT account_id FROM accounts_pairedsession WHERE moved_to NOT IN ('', %s)"
 OWNER = """
 SELECT a.application_name AS name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -275,6 +287,14 @@ class LockShard:
     async def is_behind(self, account_id: int, journal: str, page: int) -> bool:
         (row,) = await self._query(IS_BEHIND, {"account": account_id, "journal": journal, "page": page})
         return bool(row["behind"])
+
+    async def end_journal(self, account_id: int, journal: str, page: int) -> int | None:
+        facts = {"account": account_id, "journal": journal, "page": page, "host": this_machine(), "state": ENDED}
+        return next((row["journal_page"] for row in await self._query(END_JOURNAL, facts)), None)
+
+    async def beat(self) -> None:
+        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby, for a moment
+            await self._query(BEAT, (this_machine(),))
 
     async def moved_away(self) -> set[int]:
         return {row["account_id"] for row in await self._query(MOVED_AWAY, (this_machine(),))}

@@ -1333,7 +1333,7 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
                     [True, False, True, False],
                     [0] * 4,
                     [3 * SECOND] * 4,
-                    [NOW] * 4,
+                    [stage.clock.now()] * 4,
                 ],
             ),
             (lane_rows.UNLOCK_LANES, (holding.LANE_LOCKS, [1, 2, 3])),

@@ -159,6 +159,7 @@ class Locks:
         self.address = ""
         self.behind = False
         self.gone: set[int] = set()
+        self.ended: dict[int, int] = {}
         self.asked = 0
 
     async def accounts(self) -> set[int]:
@@ -178,6 +179,10 @@ class Locks:
 
     async def is_behind(self, account_id: int, journal: str, page: int) -> bool:
         return self.behind
+
+    async def end_journal(self, account_id: int, journal: str, page: int) -> int | None:
+        self.ended[account_id] = page + 5  # a move has counted it on
+        return self.ended[account_id]
 
     async def moved_away(self) -> set[int]:
         self.asked += 1

@@ -50,6 +50,11 @@ class Shard(Protocol):
         """Return whether the account's journal is not stored, or this one with an earlier page."""
         ...
 
+    async def end_journal(self, account_id: int, journal: str, page: int) -> int | None:
+        """Store that this machine has ended the session of a number that was moved away; return the page at which its
+        journal ends, later than that of every copy. None where it was not moved away, or another journal is used."""
+        ...
+
     async def moved_away(self) -> set[int]:
         """Return the accounts that an operator has moved to another machine."""
         ...
@@ -207,10 +212,10 @@ class Bridge:
         unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
         # One that is being paired here comes back by an operator's decision.
         left = {number for number, session in self.sessions.items() if number in moved and session.was_in_use}
-        for account_id in set(self.sessions) - accounts | unused | left:
+        for account_id in (set(self.sessions) - accounts | unused) - left:
             await self.leave(account_id)
-            if account_id in left:
-                self._note_moved(account_id)
+        # At once: each may wait for an answer from WhatsApp.
+        await asyncio.gather(*(self.end(account_id) for account_id in left))
         at_once = asyncio.Semaphore(OPENED_AT_ONCE)
         await asyncio.gather(*(self._try(one, at_once) for one in sorted(accounts - set(self.sessions) - moved)))
 
@@ -321,6 +326,23 @@ class Bridge:
         if session is not None:
             await session.close()
             await self.shard.give_back(account_id)
+
+    async def end(self, account_id: int) -> None:
+        """End the session of a number that was moved to another machine, and the page of its journal: a copy of the
+        folder that was made while this bridge could still send is recognised by that, and proves nothing."""
+        session = self.sessions[account_id]
+        await session.end()
+        await self._deliver_one(session)  # the folder may never be used again
+        self.sessions.pop(account_id, None)
+        try:
+            page = await self.shard.end_journal(account_id, session.journal.id(), session.journal.page())
+            if page is not None:
+                session.journal.go_on_at(page)
+                session.journal.told(page)
+        finally:
+            session.journal.close()
+        await self.shard.give_back(account_id)
+        self._note_moved(account_id)
 
     async def abandon(self) -> None:
         """End every session; the locks are gone, or go with the process."""

@@ -101,6 +101,7 @@ class Session:
         self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
         self.closed = False
+        self.ending = False  # an operator has moved the number: nothing more is begun
         #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
         self.begun = asyncio.Event()  # the present client has sent an event
@@ -132,6 +133,8 @@ class Session:
         return Health(self.journal.id(), self.condition.state, self.condition.since, self.paired_at)
 
     def refusal(self) -> NotSent | None:
+        if self.ending:
+            return NotSent(Kind.UNAVAILABLE, conditions.MOVING, conditions.RETRY_WHEN_OFFLINE)
         if self.restored:
             return NotSent(Kind.UNAVAILABLE, conditions.DATABASE_RESTORED, conditions.RETRY_WHEN_OFFLINE)
         if (refusal := conditions.refusal(self.condition)) is not None:
@@ -265,11 +268,22 @@ class Session:
 
     async def close(self) -> None:
         """Close without logging out. Sends that are under way end without us: they are in doubt in the journal."""
+        await self._stop()
+        self.journal.close()
+
+    async def end(self) -> None:
+        """Begin nothing more, wait for the answer to a message under way as long as its caller does, and stop. The
+        journal stays open."""
+        self.ending = True
+        if self.dispatcher.tasks:
+            await asyncio.wait(self.dispatcher.tasks, timeout=self.limits.answer)
+        await self._stop()
+
+    async def _stop(self) -> None:
         self.closed = True
         for task in self.tasks:
             task.cancel()
         await self.drop_client()
-        self.journal.close()
 
     async def watch(self) -> None:
         """Check, once in a while, what no event reports."""
