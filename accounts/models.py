@@ -316,6 +316,16 @@ class PairedSession(models.Model):
         return f"session of {self.account_id} on {self.host}"
 
 
+class BridgeBeat(models.Model):
+    """The heartbeat of a machine's WhatsApp bridge, with or without numbers: numbers can be moved there."""
+
+    host = models.CharField(max_length=200, primary_key=True)
+    beat_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"bridge on {self.host}"
+
+
 class Profile(models.Model):
     """The choices that a person made for their own pages."""
 

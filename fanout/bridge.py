@@ -41,10 +41,10 @@ from fanout.database import LOCK_RUNS, conninfo, execute
 from fanout.engine.connection import AsyncLink
 from fanout.inbound import event_store as inbound
 from fanout.lanes.lane_rows import wake_after_outage
-from fanout.lanes.paired_numbers import BRIDGE_LOCKS
+from fanout.lanes.paired_numbers import BRIDGE_LOCKS, ENDED
 from fanout.models import Run, RunTarget
 from fanout.rules.liveness import BRIDGE_BEATS_EVERY
-from fanout.rules.message_ids import name_of, named_in
+from fanout.rules.message_ids import message_id, name_of, named_in
 from fanout.runs import corrections
 from reminders.groups import note_changes, synchronise
 
@@ -159,7 +159,7 @@ async def work(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -> None:
     working = asyncio.create_task(bridge.run())
     try:
         while not stop.is_set():
-            await shard.accounts()
+            await shard.beat()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), PING_SECONDS)
             if working.done():
@@ -217,6 +217,18 @@ RETURNING journal_since, journal_page
 IS_BEHIND = """
 SELECT coalesce((SELECT s.journal = %(journal)s AND s.journal_page < %(page)s
                    FROM accounts_pairedsession s WHERE s.account_id = %(account)s), true) AS behind
+"""
+# A move counts the page on, so that no copy of the folder is taken for the original; the bridge that ends it goes on
+# from there.
+END_JOURNAL = """
+UPDATE accounts_pairedsession
+   SET journal_page = greatest(journal_page, %(page)s) + 1, state = %(state)s, state_since = clock_timestamp()
+ WHERE account_id = %(account)s AND journal = %(journal)s AND moved_to NOT IN ('', %(host)s)
+RETURNING journal_page
+"""
+BEAT = """
+INSERT INTO accounts_bridgebeat (host, beat_at) VALUES (%s, clock_timestamp())
+ON CONFLICT (host) DO UPDATE SET beat_at = excluded.beat_at
 """
 MOVED_AWAY = "SELECT account_id FROM accounts_pairedsession WHERE moved_to NOT IN ('', %s)"
 OWNER = """
@@ -276,6 +288,14 @@ class LockShard:
         (row,) = await self._query(IS_BEHIND, {"account": account_id, "journal": journal, "page": page})
         return bool(row["behind"])
 
+    async def end_journal(self, account_id: int, journal: str, page: int) -> int | None:
+        facts = {"account": account_id, "journal": journal, "page": page, "host": this_machine(), "state": ENDED}
+        return next((row["journal_page"] for row in await self._query(END_JOURNAL, facts)), None)
+
+    async def beat(self) -> None:
+        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby, for a moment
+            await self._query(BEAT, (this_machine(),))
+
     async def moved_away(self) -> set[int]:
         return {row["account_id"] for row in await self._query(MOVED_AWAY, (this_machine(),))}
 
@@ -330,6 +350,9 @@ class DatabaseFeed:
 
     async def compare(self, account_id: int, messages: Sequence[NotedMessage]) -> Compared:
         return await run_in(self.lanes, lambda: _compare(account_id, messages))
+
+    async def owners(self, account_id: int, asked: Mapping[str, str]) -> dict[str, str]:
+        return await run_in(self.news, lambda: _owners(account_id, asked))
 
     async def settled(self, messages: Sequence[str]) -> set[str]:
         return await run_in(self.lanes, lambda: _settled(messages))
@@ -470,6 +493,30 @@ def _settled(messages: Sequence[str]) -> set[str]:
         if name.target_id in known
         and (known[name.target_id][1] > name.part or known[name.target_id][0] not in open_states)
     }
+
+
+# A message of several parts has the ids of the later ones beside the first, so it is looked for among the messages to
+# the same chat.
+OWNERS = """
+SELECT q.provider_id, k.id, k.part
+  FROM unnest(%(ids)s::text[], %(targets)s::bigint[]) AS q(provider_id, target)
+ CROSS JOIN LATERAL (
+   SELECT t.id, 0 AS part FROM fanout_runtarget t
+    WHERE t.provider_id = q.provider_id AND t.provider_id <> '' AND t.account_id = %(account)s
+    UNION ALL
+   SELECT o.id, p.key::int FROM fanout_runtarget t
+     JOIN reminders_recipient r ON r.address = t.address
+     JOIN fanout_runtarget o ON o.recipient_id = r.id AND o.account_id = %(account)s AND o.part_ids <> '{}'
+    CROSS JOIN LATERAL jsonb_each_text(o.part_ids) AS p
+    WHERE t.id = q.target AND p.value = q.provider_id) AS k
+ ORDER BY q.provider_id, k.part
+"""
+
+
+def _owners(account_id: int, asked: Mapping[str, str]) -> dict[str, str]:
+    targets = [named.target_id if (named := named_in(message)) else None for message in asked.values()]
+    rows = execute(OWNERS, {"account": account_id, "ids": list(asked), "targets": targets})
+    return {row["provider_id"]: message_id(row["id"], row["part"]) for row in rows}
 
 
 # --- after the database was restored ----------------------------------------------------------------------

@@ -21,7 +21,7 @@ from accounts.channels.http import FAILURES, words_of
 from accounts.channels.registry import channel, pairing
 from accounts.models import Account, PairedSession
 from fanout.admin.list_actions import tell
-from fanout.lanes.paired_numbers import CannotMove, machines, move
+from fanout.lanes.paired_numbers import CannotMove, is_moving, machines, move, moving_words
 from fanout.models import Event
 from fanout.models.trail import note
 from fanout.runs.controls import ControlResult, compare_with_journal, synchronise_groups
@@ -56,11 +56,13 @@ def only_paired(account: Account) -> None:
 
 
 def session_context(account: Account) -> dict[str, Any]:
+    stored = PairedSession.objects.filter(account=account).first()
     context: dict[str, Any] = {
         "account": account,
         "missing": channel(account.channel).bridge_problem(),
         "machines": machines(account, timezone.now()),
-        "stored": PairedSession.objects.filter(account=account).first(),
+        "stored": stored,
+        "moving": sentence(moving_words(stored, timezone.now())) if stored and is_moving(stored) else "",
     }
     try:
         answer = async_to_sync(pairing(account.channel))(account.pk, "GET")

@@ -550,7 +550,8 @@ class Driver:
         self.refused_to_leave = {lane.account_id for lane, _, _ in self.leaving} - ready
         if not leaving:
             return
-        rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
+        now = self.clock.now()
+        rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure, now) for lane, sleep, failure in leaving]
         answers = await self.ledger.write(lane_rows.LEAVE_LANES, [list(column) for column in zip(*rows)])
         crashes = {row["account_id"]: row["crashes"] for row in answers if not row["locked"]}
         self.refused_to_leave.update(row["account_id"] for row in answers if row["locked"])
@@ -726,9 +727,10 @@ def _refused(error: Exception) -> str:
     return plain(f"the database refused: {error}".split("\n", 1)[0], 300)
 
 
-def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:
+def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None, now: datetime) -> tuple[Any, ...]:
     account = lane.account
-    return lane.account_id, account.epoch, account.wake_count, sleep.until, plain(sleep.why, 300), failure is not None
+    parked = lane.account_id, account.epoch, account.wake_count, sleep.until, plain(sleep.why, 300), failure is not None
+    return *parked, account.written_elsewhere, account.interval, now
 
 
 class Transports:

@@ -202,6 +202,8 @@ class Lane:
             probing=fresh.account.probing or ours.probing,
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
+        if fresh.account.written_elsewhere > ours.written_elsewhere:
+            dispatcher.learning.unstored = True  # the lane may be left before its next claim, which stores the pace
         if fresh.account.config != dispatcher.transport.account:
             self.stop()
         if fresh.account.on_trial and not dispatcher.calls:

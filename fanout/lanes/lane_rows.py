@@ -94,19 +94,24 @@ def hold_lane(account: int, until: datetime, slow: bool, now: datetime) -> None:
     wake_lanes([account], now)
 
 
-# A lane that is being driven keeps its pace in memory: it reads the count again. The others have it in their row.
-SPEND_ELSEWHERE = """
-UPDATE fanout_lanestate
+# The bucket after messages that take `spent` were written elsewhere, as fanout.rules.pace.spent_elsewhere counts.
+ARRIVAL = f"""greatest(l.theoretical_arrival, least(greatest(l.theoretical_arrival, {{at}}) + {{spent}},
+                       {{at}} + interval '{ELSEWHERE_MOST.total_seconds()} s'))"""
+
+# A lane that is being driven keeps its pace in memory: it reads the count again, and what it has not read when it is
+# left is taken then (LEAVE_LANES). The others have it in their row.
+SPEND_ELSEWHERE = f"""
+UPDATE fanout_lanestate l
    SET written_elsewhere = written_elsewhere + 1, wake_count = wake_count + 1,
-       theoretical_arrival = CASE WHEN holder <> '' THEN theoretical_arrival ELSE greatest(theoretical_arrival,
-           least(greatest(theoretical_arrival, %(at)s) + %(interval)s, %(at)s + %(most)s)) END
+       theoretical_arrival = CASE WHEN holder <> '' THEN theoretical_arrival
+                                  ELSE {ARRIVAL.format(at="%(at)s", spent="%(interval)s")} END
  WHERE account_id = %(account)s
 """
 
 
 def spend_elsewhere(account: int, interval: timedelta, at: datetime) -> None:
     """Take a message that a person wrote with the account's phone from the lane's pace."""
-    execute(SPEND_ELSEWHERE, {"account": account, "interval": interval, "at": at, "most": ELSEWHERE_MOST})
+    execute(SPEND_ELSEWHERE, {"account": account, "interval": interval, "at": at})
 
 
 WAKE_AFTER_CLOCK_CHANGE = """
@@ -168,15 +173,19 @@ RETURNING l.account_id
 """
 
 # Park a lane with its wake-up time, unless it was woken since it last looked. A lane that hands over goes behind those
-# that have waited longer: with more accounts than capacity, they take turns.
+# that have waited longer: with more accounts than capacity, they take turns. Messages that were written on the phone
+# since the lane last looked are taken from its pace, at `pace` each.
 LEAVE_LANES = f"""
 WITH p AS MATERIALIZED (
-  SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::bool[])
-    AS p(account_id, epoch, wake_count, due_at, why, failed)
+  SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::bool[],
+                       %s::bigint[], %s::interval[], %s::timestamptz[])
+    AS p(account_id, epoch, wake_count, due_at, why, failed, written, pace, at)
 ), free AS MATERIALIZED ({UNLOCKED.replace("%s", "ARRAY(SELECT account_id FROM p)")}), gone AS (
   UPDATE fanout_lanestate l
      SET holder = '', crashes = CASE WHEN p.failed THEN l.crashes + 1 ELSE 0 END,
-         due_at = CASE WHEN l.wake_count = p.wake_count THEN p.due_at ELSE l.due_at END, why = p.why
+         due_at = CASE WHEN l.wake_count = p.wake_count THEN p.due_at ELSE l.due_at END, why = p.why,
+         theoretical_arrival = CASE WHEN l.written_elsewhere <= p.written THEN l.theoretical_arrival
+             ELSE {ARRIVAL.format(at="p.at", spent="(l.written_elsewhere - p.written) * p.pace")} END
     FROM p JOIN free ON free.account_id = p.account_id
    WHERE l.account_id = p.account_id AND l.epoch = p.epoch
   RETURNING l.account_id, l.crashes

@@ -11,10 +11,10 @@ from typing import Any
 from django.db import transaction
 
 from accounts.channels.registry import channel
-from accounts.models import Account, PairedSession
+from accounts.models import Account, BridgeBeat, PairedSession
 from fanout.database import execute
 from fanout.lanes import account_limits
-from fanout.models import Activity, ClusterBeat, Event
+from fanout.models import Activity, Event
 from fanout.rules.gates import local_date
 from reminders.moments import duration
 from reminders.window import local_day_bounds
@@ -22,11 +22,14 @@ from reminders.window import local_day_bounds
 #: Receipts of the last days, and of so many messages at most: the newest say enough.
 SPAN = timedelta(days=7)
 MOST_LOOKED_AT = 2_000
+UNPAIRED = "unpaired"
 #: A message has so long to arrive before it counts as not delivered.
 ARRIVES_WITHIN = timedelta(minutes=10)
 #: Bridges report every 15 seconds (accounts.channels.whatsapp.bridge.library).
 SILENT_AFTER = timedelta(seconds=60)
 HOST_LENGTH = 200
+#: State of a session that its machine has ended, because the number was moved.
+ENDED = "ended"
 #: A number of which so few messages arrive is perhaps restricted, or its recipients have blocked it.
 FEW_ARRIVE, ENOUGH_MESSAGES = 0.5, 20
 
@@ -34,6 +37,7 @@ RECEIPTS = """
 SELECT count(*) FILTER (WHERE v.at < %(judged)s) AS sent,
        count(t.delivered_at) FILTER (WHERE v.at < %(judged)s) AS delivered,
        count(t.read_at) FILTER (WHERE v.at < %(judged)s) AS read,
+       count(*) FILTER (WHERE v.at >= %(judged)s) AS just_sent,
        max(greatest(t.delivered_at, t.read_at)) AS last_receipt_at
   FROM (SELECT a.run_target_id, a.at FROM fanout_activity a
          WHERE a.account_id = %(account)s AND a.action = %(action)s AND a.at >= %(since)s
@@ -48,6 +52,7 @@ class NumberHealth:
     """A paired number as its bridge last reported it, and its last seven days."""
 
     host: str
+    moved_to: str
     state: str
     state_since: datetime | None
     reported_at: datetime | None
@@ -57,6 +62,8 @@ class NumberHealth:
     sent: int
     delivered: int
     read: int
+    #: so lately that they are not judged
+    just_sent: int
     last_receipt_at: datetime | None
     on_phone: int
     warmup: str
@@ -78,6 +85,8 @@ class NumberHealth:
         return [self._connection(now), self._receipts(now), self._age(now), *self._groups()]
 
     def _connection(self, now: datetime) -> str:
+        if is_moving(self):
+            return moving_words(self, now)
         if self.reported_at is None:
             return f"No bridge has reported this number yet; it was paired on {self.host}"
         if self.is_silent(now):
@@ -87,14 +96,19 @@ class NumberHealth:
         return f"{self.state.capitalize()}{since} on {self.host}"
 
     def _receipts(self, now: datetime) -> str:
-        if self.last_receipt_at is None and not self.sent:
+        if self.last_receipt_at is None and not self.sent and not self.just_sent:
             return "Nothing sent in seven days"
         words = "No receipt yet"
+        if not self.sent and self.last_receipt_at is None:
+            words += f" of {self.just_sent:,} message{'' if self.just_sent == 1 else 's'} of the last ten minutes"
         if self.last_receipt_at is not None:
             words = f"Last receipt {duration((now - self.last_receipt_at).total_seconds())} ago"
         if self.sent:
             rates = f"{self.delivered / self.sent:.0%} delivered, {self.read / self.sent:.0%} read"
-            words += f"; {rates} of {self.sent:,} messages in seven days"
+            all_of_them = self.sent + self.just_sent < MOST_LOOKED_AT
+            words += f"; {rates} of " + (
+                f"{self.sent:,} messages in seven days" if all_of_them else f"the last {self.sent:,} messages"
+            )
         if self.few_arrive:
             words += ": few arrive, so the number may be restricted. Pause it and ask recipients whether they get it"
         return words
@@ -103,7 +117,8 @@ class NumberHealth:
         paired = self.paired_at or self.paired_by
         days = (now - paired).days
         least = "" if self.paired_at else "at least "
-        words = f"Paired {least}{days} day{'' if days == 1 else 's'} ago; {self.warmup}"
+        age = f"Paired {least}{days} day{'' if days == 1 else 's'} ago" if self.state != UNPAIRED else "Not paired"
+        words = f"{age}; {self.warmup}"
         if self.on_phone:
             words += f"; {self.on_phone} message{'' if self.on_phone == 1 else 's'} written on the phone today"
         return words
@@ -122,6 +137,21 @@ def _named(change: Mapping[str, Any]) -> str:
     return f"{names} and {more} more" if more else names
 
 
+def is_moving(session: NumberHealth | PairedSession) -> bool:
+    """Return whether the number was moved, and is not on its new machine yet."""
+    return session.moved_to not in ("", session.host)
+
+
+def moving_words(session: NumberHealth | PairedSession, now: datetime) -> str:
+    """Return how far the move of a number is, and what to do next."""
+    moved = f"Moved to {session.moved_to}"
+    if session.state == ENDED:
+        return f"{moved}; {session.host} has ended it, so copy its folder now or pair it on {session.moved_to}"
+    if session.reported_at is None or now - session.reported_at > SILENT_AFTER:
+        return f"{moved}; {session.host} has not reported it for a while. Copy its folder, or pair it anew"
+    return f"{moved}; {session.host} has not ended it yet, so do not copy its folder now"
+
+
 def number_health(account: Account, now: datetime) -> NumberHealth | None:
     """Return the health of a paired number; None for other accounts, and for one that was never paired."""
     session = PairedSession.objects.filter(account=account).first()
@@ -132,6 +162,7 @@ def number_health(account: Account, now: datetime) -> NumberHealth | None:
     (receipts,) = execute(RECEIPTS, facts | {"most": MOST_LOOKED_AT})
     return NumberHealth(
         host=session.host,
+        moved_to=session.moved_to,
         state=session.state,
         state_since=session.state_since,
         reported_at=session.reported_at,
@@ -181,11 +212,10 @@ class CannotMove(ValueError):
 
 
 def machines(account: Account, now: datetime) -> list[str]:
-    """Return the other machines that run Crier, which a number can be moved to."""
-    beating = ClusterBeat.objects.filter(beat_at__gt=now - SILENT_AFTER).values_list("host", flat=True)
-    reported = PairedSession.objects.filter(reported_at__gt=now - SILENT_AFTER).values_list("host", flat=True)
+    """Return the other machines whose bridge is running, which a number can be moved to."""
+    beating = BridgeBeat.objects.filter(beat_at__gt=now - SILENT_AFTER).values_list("host", flat=True)
     own = PairedSession.objects.filter(account=account).values_list("host", flat=True)
-    return sorted({*beating, *reported} - set(own))
+    return sorted(set(beating) - set(own))
 
 
 def move(account: Account, host: str, user: Any, now: datetime) -> str:
@@ -193,7 +223,8 @@ def move(account: Account, host: str, user: Any, now: datetime) -> str:
 
     From now on only that machine's bridge may use the stored session. The bridge that has it ends it within seconds. If
     that is gone, its session with PostgreSQL is ended, and with it its locks; it leaves the number alone when it is
-    back. A machine that lost its power a moment ago still counts as alive: then the move is repeated.
+    back. A machine that lost its power a moment ago still counts as alive: then the move is repeated. A move to the
+    machine that has it, and is silent, frees the lock that its last run left behind.
     """
     host = host.strip()
     with transaction.atomic():
@@ -202,23 +233,35 @@ def move(account: Account, host: str, user: Any, now: datetime) -> str:
             raise CannotMove(f"{account.label} is not paired, so there is nothing to move.")
         if not host or len(host) > HOST_LENGTH:
             raise CannotMove("Give the name of the machine to move it to, as `hostname` prints it there.")
+        gone = session.reported_at is None or now - session.reported_at > SILENT_AFTER
         repeated = host == (session.moved_to or session.host)
-        if repeated and host == session.host:
+        if repeated and host == session.host and not gone:
             raise CannotMove(f"{account.label} is on {host} already.")
         session.moved_to = host
-        session.save(update_fields=["moved_to"])
+        if not repeated and not gone:
+            # A copy of the folder that is made before the old bridge has ended the session must not pass for it.
+            session.journal_page += 1
+        session.save(update_fields=["moved_to", "journal_page"])
         if not repeated:
             words = f"from {session.host} to {host}"
             Event.objects.create(account=account, actor=user, at=now, verb="moved", detail=words)
-    gone = session.reported_at is None or now - session.reported_at > SILENT_AFTER
     # After the commit: a bridge that is only slow must not take the number again.
     ended = execute(END_SESSION, {"space": BRIDGE_LOCKS, "account": account.pk}) if gone else []
     if repeated and gone and not ended:
         raise CannotMove(f"{account.label} is on {host} already.")
-    still_there = f"{session.host} ends its session; if it is off, move the number once more in a minute. "
+    if host == session.host:
+        return f"The lock that {host} had left behind is free: its bridge takes {account.label} within seconds."
+    folder = f"the folder var/whatsapp/{account.pk}"
+    if gone:
+        next_step = (
+            f"{session.host} has not reported it for a while. Put {folder} there, from {session.host} or a backup"
+        )
+    else:
+        next_step = (
+            f"Wait until its page or `manage.py account health` says that {session.host} has ended it, then copy "
+            f"{folder} there; if {session.host} is off, move the number once more in a minute"
+        )
     return (
-        f"{account.label} belongs to {host} now. "
-        + (f"{session.host} has not reported it for a while. " if gone else still_there)
-        + f"Put the folder var/whatsapp/{account.pk} there, from the old machine or a backup, and its bridge connects; "
-        "without it, pair the number again. Never leave a copy in use."
+        f"{account.label} belongs to {host} now. {next_step}. Its bridge connects then; without the folder, pair the "
+        "number again. Never leave a copy in use."
     )

@@ -172,7 +172,9 @@ class FakeLane:
     ) -> None:
         self.account_id = account_id
         self.dispatcher = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
-        self.account = SimpleNamespace(epoch=epoch, wake_count=wake_count, owner_id=owner)
+        self.account = SimpleNamespace(
+            epoch=epoch, wake_count=wake_count, owner_id=owner, written_elsewhere=0, interval=3 * SECOND
+        )
         self.stopping = False
         self.reloads = 0
         self.ends: Sleep | BaseException = Sleep(NOW)
@@ -603,7 +605,7 @@ def test_a_lane_that_does_not_end_is_given_up(
         assert stage.clock.monotonic() == pytest.approx(given_up_after, abs=0.6)
         await moment()
         assert task.cancelled()
-        ((_, _, _, (until,), _, (counts,)),) = stage.books.parameters(lane_rows.LEAVE_LANES)
+        ((_, _, _, (until,), _, (counts,), *_),) = stage.books.parameters(lane_rows.LEAVE_LANES)
         pause = until - stage.clock.now()
         assert (counts, pause) == (failed, pytest.approx((FAILED_LANE_PAUSE if failed else 0 * SECOND), abs=SECOND))
         assert (stage.driver.tasks, stage.driver.lanes) == ({}, {})
@@ -1329,6 +1331,9 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
                     [None, NOW, NOW, NOW],
                     ["idle", "x" * 300, "", ""],
                     [True, False, True, False],
+                    [0] * 4,
+                    [3 * SECOND] * 4,
+                    [stage.clock.now()] * 4,
                 ],
             ),
             (lane_rows.UNLOCK_LANES, (holding.LANE_LOCKS, [1, 2, 3])),

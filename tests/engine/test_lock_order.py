@@ -257,7 +257,8 @@ def test_a_driver_waits_for_no_lane(stage: Stage, statement: str) -> None:
     one, two = two_lanes(stage)
     LaneState.objects.update(holder="dead", epoch=1, wake_count=1)
     both = [one, two]
-    leaving = [both, [1, 1], [1, 1], [NOW, NOW], ["", ""], [False, False]]
+    pace = [[0, 0], [timedelta(seconds=3)] * 2, [NOW, NOW]]
+    leaving = [both, [1, 1], [1, 1], [NOW, NOW], ["", ""], [False, False], *pace]
     parameters: dict[str, Any] = {
         "LEAVE_LANES": leaving,
         "COUNT_CRASH": {"holder": "dead", "suspect": 2},

@@ -541,9 +541,14 @@ def test_taking_a_lane_fences_all_earlier_holders() -> None:
 
 
 def leave(
-    lane: LaneState, epoch: int = EPOCH, wake_count: int = 0, due_at: datetime | None = LATER, failed: bool = False
+    lane: LaneState,
+    epoch: int = EPOCH,
+    wake_count: int = 0,
+    due_at: datetime | None = LATER,
+    failed: bool = False,
+    written: int = 0,
 ) -> None:
-    row = (lane.account_id, epoch, wake_count, due_at, "why", failed)
+    row = (lane.account_id, epoch, wake_count, due_at, "why", failed, written, 2 * SECOND, NOW)
     with_ledger(lambda ledger: ledger.write(lane_rows.LEAVE_LANES, [[value] for value in row]))
     lane.refresh_from_db()
 
@@ -562,6 +567,26 @@ def test_a_lane_that_was_woken_meanwhile_stays_due() -> None:
     lane = LaneStateFactory.create(epoch=EPOCH, holder="me", due_at=NOW, wake_count=8)
     leave(lane, wake_count=7)
     assert (lane.holder, lane.due_at) == ("", NOW)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "written", "after"),
+    [
+        (None, 5, None),
+        (None, 3, NOW + 4 * SECOND),
+        (NOW - SECOND, 3, NOW + 4 * SECOND),
+        (NOW + SECOND, 4, NOW + 3 * SECOND),
+        (NOW + 50 * SECOND, 0, NOW + 60 * SECOND),
+        (NOW + 90 * SECOND, 0, NOW + 90 * SECOND),
+    ],
+    ids=["all seen", "two unseen", "long ago", "beside ours", "a minute at most", "further away"],
+)
+def test_what_was_written_on_the_phone_since_it_looked_is_taken_from_the_pace(
+    arrival: datetime | None, written: int, after: datetime | None
+) -> None:
+    lane = LaneStateFactory.create(epoch=EPOCH, holder="me", written_elsewhere=5, theoretical_arrival=arrival)
+    leave(lane, written=written)
+    assert (lane.holder, lane.theoretical_arrival) == ("", after)
 
 
 def test_a_lane_of_another_holder_is_not_given_back() -> None:

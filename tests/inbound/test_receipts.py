@@ -77,6 +77,17 @@ def test_another_accounts_receipt_changes_nothing(run):
     assert target.delivered_at is None
 
 
+@pytest.mark.parametrize("status", ["unconfirmed", "sent"])
+def test_an_id_that_another_target_has_is_not_taken_over(run, status):
+    """Even if the report names this target."""
+    target_of(run, provider_id="3EB0OLD")
+    other = target_of(run, status, provider_id="", parts_sent=0)
+    receipt(other, message_id=message_id(other.pk, 0), provider_id="3EB0OLD")
+    worker.step(NOW)
+    other.refresh_from_db()
+    assert (other.status, other.provider_id, other.delivered_at) == (status, "", None)
+
+
 def test_a_receipt_that_is_faster_than_our_own_record_waits_for_it(run):
     target = target_of(run, "sending", provider_id="")
     event = receipt(target, provider_id="sbx-9")

@@ -14,10 +14,11 @@ from django.utils import timezone
 from accounts.channels.base import Group
 from accounts.channels.whatsapp.bridge.conditions import State
 from accounts.channels.whatsapp.bridge.session import Health
-from accounts.models import Account, PairedSession
+from accounts.models import Account, BridgeBeat, PairedSession
 from fanout import bridge
 from fanout.database import conninfo, execute
-from fanout.lanes.paired_numbers import BRIDGE_LOCKS, CannotMove, machines, move, number_health
+from fanout.lanes import paired_numbers
+from fanout.lanes.paired_numbers import BRIDGE_LOCKS, ENDED, CannotMove, machines, move, number_health
 from fanout.models import ClusterBeat
 from reminders.groups import changes, note_changes, synchronise
 from tests.admin.conftest import login
@@ -48,10 +49,10 @@ def lines(account: Account) -> list[str]:
     return health.lines(NOW)
 
 
-def sent(account: Account, **receipts: Any) -> None:
+def sent(account: Account, at: datetime = NOW - DAY, **receipts: Any) -> None:
     run = RunFactory.create(account=account, owner=account.owner)
     target = RunTargetFactory.create(run=run, account=account, status="sent", **receipts)
-    ActivityFactory.create(account=account, run_target=target, at=NOW - DAY)
+    ActivityFactory.create(account=account, run_target=target, at=at)
 
 
 def test_a_number_that_is_well(number: Account) -> None:
@@ -99,6 +100,44 @@ def test_a_number_of_which_little_arrives(number: Account) -> None:
 def test_a_session_from_before_its_pairing_was_noted(number: Account) -> None:
     report(number, paired_at=None)
     assert lines(number)[1:] == ["Nothing sent in seven days", "Paired at least 40 days ago; no warm-up"]
+
+
+def test_messages_that_were_just_sent_are_not_judged(number: Account) -> None:
+    report(number)
+    for _ in range(3):
+        sent(number, at=NOW - timedelta(minutes=5))
+    assert lines(number)[1] == "No receipt yet of 3 messages of the last ten minutes"
+
+
+def test_a_number_that_is_not_paired_any_more(number: Account) -> None:
+    report(number, state=State.UNPAIRED, paired_at=None)
+    assert lines(number)[2] == "Not paired; no warm-up"
+
+
+def test_of_many_messages_the_newest_count(number: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paired_numbers, "MOST_LOOKED_AT", 3)
+    report(number)
+    for _ in range(4):
+        sent(number, delivered_at=NOW)
+    assert "100% delivered, 0% read of the last 3 messages" in lines(number)[1]
+
+
+def test_a_number_on_its_way_to_another_machine(number: Account) -> None:
+    report(number)
+    page = PairedSession.objects.get(account=number).journal_page
+    assert "Wait until its page" in move(number, "venus", None, NOW)
+    assert lines(number)[0] == "Moved to venus; mars has not ended it yet, so do not copy its folder now"
+    assert use_journal(number, "mars", replace=False) is None
+
+    facts = {"account": number.pk, "journal": "j1", "page": page, "host": "mars", "state": ENDED}
+    (ended,) = execute(bridge.END_JOURNAL, facts)
+    assert lines(number)[0] == "Moved to venus; mars has ended it, so copy its folder now or pair it on venus"
+    since = PairedSession.objects.get(account=number).journal_since
+    copy = use_journal(number, "venus", replace=False, page=page)
+    assert (copy["journal_since"] > since, copy["journal_page"]) == (True, ended["journal_page"] + 1)
+    PairedSession.objects.filter(account=number).update(journal_since=since, journal_page=ended["journal_page"])
+    assert use_journal(number, "venus", replace=False, page=ended["journal_page"])["journal_since"] == since
+    assert execute(bridge.END_JOURNAL, facts | {"host": "venus"}) == [], "it was not moved away from there"
 
 
 def test_other_accounts_have_none(number: Account) -> None:
@@ -166,7 +205,7 @@ def test_a_repeated_move_frees_the_lock_of_a_machine_that_had_just_lost_its_powe
     report(number, at=NOW - timedelta(seconds=40))
     with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as dead:
         dead.execute("SELECT pg_advisory_lock(%s, %s)", (BRIDGE_LOCKS, number.pk))
-        assert "if it is off, move the number once more in a minute" in move(number, "venus", None, NOW)
+        assert "if mars is off, move the number once more in a minute" in move(number, "venus", None, NOW)
         assert "once more in a minute" in move(number, "venus", None, NOW + timedelta(seconds=10))
         dead.execute("SELECT 1")
         assert "mars has not reported it" in move(number, "venus", None, NOW + timedelta(seconds=30))
@@ -175,6 +214,7 @@ def test_a_repeated_move_frees_the_lock_of_a_machine_that_had_just_lost_its_powe
 
     assert number.events.get().detail == "from mars to venus"
     assert use_journal(number, "venus", replace=False) is not None
+    report(number, at=NOW + HOUR)
     with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as alive:
         alive.execute("SELECT pg_advisory_lock(%s, %s)", (BRIDGE_LOCKS, number.pk))
         with pytest.raises(CannotMove, match="on venus already"):
@@ -182,8 +222,8 @@ def test_a_repeated_move_frees_the_lock_of_a_machine_that_had_just_lost_its_powe
         alive.execute("SELECT 1")
 
 
-def use_journal(account: Account, host: str, replace: bool) -> Any:
-    facts = {"account": account.pk, "journal": "j1", "page": 0, "replace": replace, "host": host}
+def use_journal(account: Account, host: str, replace: bool, page: int = 0) -> Any:
+    facts = {"account": account.pk, "journal": "j1", "page": page, "replace": replace, "host": host}
     return next(iter(execute(bridge.USE_JOURNAL, facts)), None)
 
 
@@ -200,15 +240,30 @@ def test_where_it_cannot_be_moved(host: str, words: str, number: Account) -> Non
 def test_the_machines_to_choose_from(number: Account) -> None:
     report(number)
     for host, ago in (("venus", 1), ("mars", 1), ("pluto", 300)):
-        ClusterBeat.objects.create(cluster="main", host=host, pid=1, beat_at=NOW - timedelta(seconds=ago))
+        BridgeBeat.objects.create(host=host, beat_at=NOW - timedelta(seconds=ago))
+    ClusterBeat.objects.create(cluster="main", host="a1b2c3", pid=1, beat_at=NOW)  # a container without a bridge
     assert machines(number, NOW) == ["venus"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_machine_that_lost_its_power_and_is_back_gets_its_numbers(number: Account) -> None:
+    """PostgreSQL keeps the lock of its last run for hours."""
+    report(number, at=NOW - HOUR)
+    with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as dead:
+        dead.execute("SELECT pg_advisory_lock(%s, %s)", (BRIDGE_LOCKS, number.pk))
+        assert "within seconds" in move(number, "mars", None, NOW)
+        with pytest.raises(psycopg.OperationalError):
+            dead.execute("SELECT 1")
+    assert use_journal(number, "mars", replace=False) is not None
+    with pytest.raises(CannotMove, match="on mars already"):
+        move(number, "mars", None, NOW)
 
 
 def test_the_shell_and_the_page_move_it(number: Account, admin_user: User) -> None:
     assert data("account", "move", "Choir", "--to", "venus")["moved_to"] == "venus"
     assert "on venus already" in not_done("account", "move", "Choir", "--to", "venus")
 
-    ClusterBeat.objects.create(cluster="main", host="jupiter", pid=1, beat_at=timezone.now())
+    BridgeBeat.objects.create(host="jupiter", beat_at=timezone.now())
     client = login(admin_user)
     confirm(client)
     page = f"/admin/accounts/account/{number.pk}/pair/"

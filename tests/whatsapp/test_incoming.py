@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import random
 import sqlite3
@@ -21,7 +22,7 @@ import pytest
 
 from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.whatsapp.bridge import incoming, stand_ins
-from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
+from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage, as_json
 from accounts.channels.whatsapp.bridge.library import Limits
 from accounts.channels.whatsapp.bridge.scripted import ScriptedClient, ScriptedWhatsApp, group_address
 from accounts.channels.whatsapp.bridge.session import Session
@@ -601,6 +602,127 @@ def test_a_receipt_settles_what_began_before_it_and_not_long_ago(at: int, settle
 
     assert (journal.uncertain_in((GROUP, GROUP), at) is not None) is settled
     journal.close()
+
+
+# -- messages from hidden ids ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("killed", "paired_still", "address"),
+    [(False, True, PERSON), (True, True, PERSON), (True, False, HIDDEN)],
+    ids=["looked up", "killed meanwhile", "killed, and unpaired since"],
+)
+@pytest.mark.parametrize("from_me", [False, True], ids=["reply", "written on the phone"])
+def test_a_message_is_kept_before_its_number_is_looked_up(
+    killed: bool, paired_still: bool, address: str, from_me: bool, folders: Iterator[Path]
+) -> None:
+    """An opt-out must not be lost with the bridge."""
+    world = World(next(folders), [])
+    jid = stand_ins.JID(User=HIDDEN.split("@")[0], Server="lid")
+    source = stand_ins.MessageSource(Chat=jid, Sender=jid, IsFromMe=from_me)
+    event = stand_ins.EVENTS["Message"](
+        Info=stand_ins.MessageInfo(ID="A1", MessageSource=source), Message=stand_ins.Content(conversation="STOP")
+    )
+
+    async def go() -> list[ProviderEvent]:
+        await world._start()
+        await world._receive("Message", event)
+        journal = world.session.journal
+        assert [one for _, one in journal.waiting(9) if one.kind is not EventKind.SESSION] == [], "it waits"
+        if killed:
+            journal.close()
+            await cancel_others()
+            if paired_still:
+                await world._start()
+            else:
+                world.session = session_of(1, world.server.library, world.session.folder, Limits())
+                world.session.pairing.was_paired = False
+        for _ in range(3 if paired_still else 0):
+            await world._find_chats()
+        waiting = world.session.journal.waiting(9, world.session.unnamed_before)
+        world.session.journal.close()
+        await cancel_others()
+        return [one for _, one in waiting if one.kind is not EventKind.SESSION]
+
+    (told,) = asyncio.run(go())
+    assert (told.kind, told.text) == (("written", "") if from_me else ("reply", "STOP"))
+    assert told.address == ("" if from_me and address == HIDDEN else address)
+
+
+def test_a_number_that_is_not_found_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    for n, hidden in enumerate(("1@lid", "2@lid")):
+        journal.add_event(ProviderEvent(key=f"{n}", kind=EventKind.REPLY, address=hidden), hidden, now=1000)
+    assert journal.waiting(9) == journal.waiting(9, unnamed_before=1000) == []
+
+    journal.name_person("1@lid", "")
+    assert [event.address for _, event in journal.waiting(9)] == ["1@lid"]
+    assert [event.address for _, event in journal.waiting(9, unnamed_before=1001)] == ["1@lid", "2@lid"]
+    assert journal.hidden_people() == ["2@lid"]
+    journal.close()
+
+
+def test_a_journal_of_an_earlier_version_keeps_its_events(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "journal.db")
+    db.execute("CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL)")
+    body = json.dumps(as_json(ProviderEvent(key="1", kind=EventKind.REPLY, text="STOP")))
+    db.execute("INSERT INTO events (body) VALUES (?)", (body,))
+    db.commit()
+    db.close()
+    for _ in range(2):
+        journal = Journal(tmp_path / "journal.db")
+        assert [event.text for _, event in journal.waiting(9)] == ["STOP"]
+        journal.close()
+
+
+# -- written on the phone ----------------------------------------------------------------------------------
+
+TEXT_ONLY = stand_ins.Content(conversation="Hi")
+
+
+@pytest.mark.parametrize(
+    ("chat", "content", "counts"),
+    [
+        (GROUP, TEXT_ONLY, True),
+        (GROUP, stand_ins.Content(locationMessage=stand_ins.LocationMessage(name="Hall")), True),
+        (GROUP, stand_ins.Content(contactMessage=stand_ins.ContactMessage(displayName="Ann")), True),
+        (GROUP, stand_ins.Content(pollCreationMessageV3=stand_ins.PollCreationMessage(name="When?")), True),
+        ("1234@broadcast", TEXT_ONLY, True),
+        ("status@broadcast", TEXT_ONLY, False),
+        ("1234@newsletter", TEXT_ONLY, False),
+        (GROUP, stand_ins.Content(), False),
+        (GROUP, stand_ins.Content(reactionMessage=stand_ins.ReactionMessage(text="!")), False),
+        (
+            GROUP,
+            stand_ins.Content(
+                protocolMessage=stand_ins.ProtocolMessage(
+                    editedMessage=type(stand_ins.Content().protocolMessage.editedMessage)(conversation="Hello")
+                )
+            ),
+            False,
+        ),
+    ],
+    ids=[
+        "text",
+        "location",
+        "contact",
+        "poll",
+        "broadcast list",
+        "status",
+        "channel",
+        "empty",
+        "reaction",
+        "edit",
+    ],
+)
+def test_what_counts_as_written_on_the_phone(chat: str, content: Any, counts: bool) -> None:
+    user, server = chat.split("@")
+    source = stand_ins.MessageSource(Chat=stand_ins.JID(User=user, Server=server), IsFromMe=True)
+    event = stand_ins.EVENTS["Message"](Info=stand_ins.MessageInfo(ID="A1", MessageSource=source), Message=content)
+    written = incoming.written_event(event)
+    assert (written is not None) is counts
+    if written is not None:
+        assert (written.address, written.group) == ("", GROUP if chat == GROUP else "")
 
 
 # -- replies that quote -----------------------------------------------------------------------------------

@@ -325,6 +325,24 @@ def in_doubt(claimed_at: datetime, **facts: Any) -> RunTarget:
     return target
 
 
+@pytest.mark.django_db
+def test_the_owner_of_an_id(django_assert_num_queries: Any) -> None:
+    """By the first part's id, and by those of later parts to the same chat, also in another list."""
+    first = in_doubt(CLAIMED, status="sent", provider_id="3EB0A", part_ids={"0": "3EB0A", "1": "3EB0B"}, parts_sent=2)
+    run = RunFactory.create(account=first.account, owner=first.account.owner)
+    other = RecipientFactory.create(kind="group", address=first.address)
+    asking = RunTargetFactory.create(run=run, account=first.account, recipient=other, status="unconfirmed")
+    stranger = in_doubt(CLAIMED, status="sent", provider_id="3EB0C")
+
+    with django_assert_num_queries(1):
+        found = process._owners(
+            first.account_id, dict.fromkeys(["3EB0A", "3EB0B", "3EB0C", "3EB0D"], message_id(asking.pk, 0))
+        )
+
+    assert found == {"3EB0A": message_id(first.pk, 0), "3EB0B": message_id(first.pk, 1)}
+    assert process._owners(stranger.account_id, {"3EB0C": "?"}) == {"3EB0C": message_id(stranger.pk, 0)}
+
+
 def uncertain_of(target: RunTarget, now: datetime) -> list[UncertainSend]:
     found = process._uncertain_sends([target.account_id], timedelta(days=30), timedelta(seconds=30), now)
     return found.get(target.account_id, [])

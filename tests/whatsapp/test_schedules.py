@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.provider_events import EventKind
-from accounts.channels.whatsapp.bridge import review
+from accounts.channels.whatsapp.bridge import incoming, review
 from accounts.channels.whatsapp.bridge.incoming import Incoming
 from accounts.channels.whatsapp.bridge.journal import Journal, SentMessage
 from accounts.channels.whatsapp.bridge.review import TURN_PAGE_AFTER, UncertainSend, judge
@@ -74,7 +74,7 @@ class World:
     owners: dict[str, Target] = field(default_factory=dict)
     receipts: list[str] = field(default_factory=list)
     copy: sqlite3.Connection | None = None
-    in_use_since: datetime = START - timedelta(days=1)
+    in_use_since: datetime = START - timedelta(days=40)
     #: the last page of the journal that the database knows of, and when the next one begins
     page: int = 0
     turns_at: datetime = START
@@ -228,11 +228,20 @@ class World:
     def incoming(self) -> Incoming:
         session: Any = SimpleNamespace(
             journal=self.journal,
-            sender=SimpleNamespace(in_flight=self.flying is not None),
-            on_news=lambda: None,
+            dispatcher=SimpleNamespace(in_flight=self.flying is not None),
+            on_news=lambda: self.ask_database(handler),
             restored=False,
+            in_use_since=self.in_use_since,
+            knows_ids_since=self.in_use_since,
         )
-        return Incoming(session)
+        handler = Incoming(session)
+        return handler
+
+    def ask_database(self, handler: Incoming) -> None:
+        """As the bridge does. The database knows the ids that came with an answer or a receipt."""
+        if asked := handler.asked:
+            names = {one.provider_id: f"{one.name}-{'ab' * 10}" for one in self.targets if one.provider_id}
+            handler.learn(asked, {one: names[one] for one in asked if one in names})
 
     def process_inbound(self) -> None:
         """Receipts settle targets, as fanout.inbound does."""
@@ -323,7 +332,6 @@ class World:
         self.journal, self.proves_from = kept, self.now
         if is_old:
             self.in_use_since, self.page = self.now, kept.page()
-        self.receipts.clear()  # the copy has forgotten whose ids they have
 
     def is_trusted(self, journal: Journal, target: Target) -> bool:
         return not self.witness(target) or journal.has_begun(self.witness(target))
@@ -333,7 +341,6 @@ class World:
         self.journal.close()
         self.journal = Journal(Path(":memory:"))
         self.in_use_since = self.proves_from = self.now
-        self.receipts.clear()
 
     # -- what must hold -----------------------------------------------------------------------------------
 
@@ -390,7 +397,14 @@ def begun_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "begin", lambda self, *facts: 0)
 
 
-@pytest.mark.parametrize("plant", [no_fence, any_journal, begun_late], ids=lambda plant: plant.__name__)
+def young_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "RECEIPTS_COME_FOR", 0)
+
+
+PLANTED = [no_fence, any_journal, begun_late, young_journal]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_schedules_notice(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """What they would find if the code were wrong."""
     plant(monkeypatch)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from accounts.channels.paired import Jid
 from accounts.channels.provider_events import EventKind
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.api import Api
-from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
+from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
+from accounts.channels.whatsapp.bridge.journal import PAIRED_AT, Journal, Receipt, SentMessage
 from accounts.channels.whatsapp.bridge.library import Limits
 from accounts.channels.whatsapp.bridge.messages import thumbnail
 from accounts.channels.whatsapp.bridge.roster import Roster
@@ -342,6 +342,44 @@ def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
     bridge.happen(1, receipt={"id": "3EB0X"}, **{"in": GROUP})
     wait_for(lambda: bridge.of_kind("delivered"))
     assert bridge.of_kind("delivered")[0].message_id == "crier-1-0"
+
+
+def test_an_id_of_another_message_that_the_journal_has_lost_settles_nothing(bridge: InThread) -> None:
+    """The database knows whose it is. Without the database the receipt waits."""
+    bridge.script(sends={GROUP: {"error": "timed out waiting for message send response", "times": 1}})
+    assert isinstance(send(GROUP), Unknown)
+    bridge.feed.broken, bridge.feed.owned = True, {"3EB0OLD": "crier-9-0"}
+    journal = bridge.bridge.sessions[1].journal
+
+    bridge.happen(1, receipt={"id": "3EB0OLD"}, **{"in": GROUP})
+    wait_for(journal.held)
+    bridge.feed.broken = False
+    wait_for(lambda: bridge.of_kind("delivered"))
+    bridge.happen(1, receipt={"id": "3EB0X"}, **{"in": GROUP})
+    wait_for(lambda: len(bridge.of_kind("delivered")) == 2)
+
+    told = [(event.message_id, event.provider_id) for event in bridge.of_kind("delivered")]
+    assert told == [("crier-9-0", "3EB0OLD"), ("crier-1-0", "3EB0X")]
+
+
+@pytest.mark.parametrize("young", ["journal", "pairing"])
+def test_for_a_month_a_new_journal_takes_no_unknown_id_for_its_own(young: str, bridge: InThread) -> None:
+    """It may be that of a message from before: WhatsApp keeps messages for 30 days."""
+    session, new = bridge.bridge.sessions[1], utc_now() - timedelta(days=29, hours=23)
+    if young == "journal":
+        session.in_use_since, session.turn_page_at = new, float("inf")
+    else:
+        session.journal.note(PAIRED_AT, new.isoformat())
+    bridge.script(sends={GROUP: {"error": "timed out waiting for message send response", "times": 1}})
+    assert isinstance(send(GROUP), Unknown)
+
+    bridge.happen(1, receipt={"id": "3EB0OLD"}, **{"in": GROUP})
+    bridge.happen(1, say="Thank you", id="LAST")
+    wait_for(lambda: bridge.of_kind("reply"))
+
+    assert bridge.of_kind("delivered") == []
+    assert [name for _, name in session.journal.open_tries(time.time() + 60)] == ["crier-1-0"]
+    assert session.journal.message_id_of("3EB0OLD") == "", "nor later, when the journal is old enough"
 
 
 def test_a_receipt_that_is_faster_than_the_acknowledgement_belongs_to_its_own_message(bridge: InThread) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,32 @@ def test_a_number_that_was_moved_away_is_left_until_it_is_paired_here_again(
         home.shard.gone = set()  # as the pairing does in the database
         home.ask("POST", "/accounts/1/pair")
         home.wait_state(1, "connected")
+
+
+def test_a_number_that_is_moved_away_ends_its_send_its_events_and_its_page(
+    home: InThread, held: dict[int, Locks]
+) -> None:
+    """A copy of the folder from before that proves nothing: this bridge could still send."""
+    with home:
+        home.wait_state(1, "connected")
+        wait_for(lambda: home.state(1)["groups"])
+        home.script(sends={ORDER["to"]: {"late": 0.5, "times": 1}}, receipts=None)
+        before = home.bridge.sessions[1].journal.page()
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(home.ask, "POST", "/accounts/1/messages", ORDER)
+            wait_for(lambda: home.bridge.sessions[1].dispatcher.in_flight)
+            home.shard.gone = {1}
+            wait_for(lambda: home.bridge.sessions[1].ending)
+            refused = home.ask("POST", "/accounts/1/messages", ORDER | {"message_id": "crier-2-0"})
+            assert sending.result()["outcome"] == "sent"
+        wait_for(lambda: held == {})
+
+    assert refused["outcome"] == "not_sent" or refused["status"] == 421
+    journal = Journal(home.folder / "sessions" / "1" / JOURNAL_FILE)
+    assert journal.page() == home.shard.ended[1] > before
+    assert (journal.provider_id_of("crier-1-0"), journal.has_begun("crier-2-0")) == (home.delivered()[0]["id"], False)
+    assert journal.waiting(9) == []
+    journal.close()
 
 
 def test_pages_of_many_numbers_are_turned_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,11 @@ class Shard(Protocol):
         """Return whether the account's journal is not stored, or this one with an earlier page."""
         ...
 
+    async def end_journal(self, account_id: int, journal: str, page: int) -> int | None:
+        """Store that this machine has ended the session of a number that was moved away; return the page at which its
+        journal ends, later than that of every copy. None where it was not moved away, or another journal is used."""
+        ...
+
     async def moved_away(self) -> set[int]:
         """Return the accounts that an operator has moved to another machine."""
         ...
@@ -90,6 +95,11 @@ class Feed(Protocol):
 
     async def compare(self, account_id: int, messages: Sequence[NotedMessage]) -> Compared:
         """Mark what was begun, and is pending by a restored database, as unconfirmed."""
+        ...
+
+    async def owners(self, account_id: int, asked: Mapping[str, str]) -> dict[str, str]:
+        """Return our message of each id of WhatsApp's that is known. `asked` has, for each id, a message to the same
+        chat."""
         ...
 
     async def settled(self, messages: Sequence[str]) -> set[str]:
@@ -171,6 +181,7 @@ class Bridge:
             raise Taken(await self.shard.owner(account_id))
         self.sessions[account_id] = session
         self.moved.discard(account_id)
+        session.settle_receipts()  # those that waited for the journal
         await session.open()
 
     async def _use_journal(self, session: Session, replace: bool = True) -> bool:
@@ -201,10 +212,10 @@ class Bridge:
         unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
         # One that is being paired here comes back by an operator's decision.
         left = {number for number, session in self.sessions.items() if number in moved and session.was_in_use}
-        for account_id in set(self.sessions) - accounts | unused | left:
+        for account_id in (set(self.sessions) - accounts | unused) - left:
             await self.leave(account_id)
-            if account_id in left:
-                self._note_moved(account_id)
+        # At once: each may wait for an answer from WhatsApp.
+        await asyncio.gather(*(self.end(account_id) for account_id in left))
         at_once = asyncio.Semaphore(OPENED_AT_ONCE)
         await asyncio.gather(*(self._try(one, at_once) for one in sorted(accounts - set(self.sessions) - moved)))
 
@@ -229,7 +240,9 @@ class Bridge:
 
     async def _deliver_one(self, session: Session) -> bool:
         try:
-            while waiting := session.journal.waiting(BATCH):
+            if asked := dict(session.incoming.asked):
+                session.incoming.learn(asked, await self.feed.owners(session.account_id, asked))
+            while waiting := session.journal.waiting(BATCH, session.unnamed_before):
                 await self.feed.store(session.account_id, [event for _, event in waiting])
                 session.journal.acknowledge([number for number, _ in waiting])
             if session.roster.groups is not None and not session.journal.fact(GROUPS_STORED):
@@ -313,6 +326,23 @@ class Bridge:
         if session is not None:
             await session.close()
             await self.shard.give_back(account_id)
+
+    async def end(self, account_id: int) -> None:
+        """End the session of a number that was moved to another machine, and the page of its journal: a copy of the
+        folder that was made while this bridge could still send is recognised by that, and proves nothing."""
+        session = self.sessions[account_id]
+        await session.end()
+        await self._deliver_one(session)  # the folder may never be used again
+        self.sessions.pop(account_id, None)
+        try:
+            page = await self.shard.end_journal(account_id, session.journal.id(), session.journal.page())
+            if page is not None:
+                session.journal.go_on_at(page)
+                session.journal.told(page)
+        finally:
+            session.journal.close()
+        await self.shard.give_back(account_id)
+        self._note_moved(account_id)
 
     async def abandon(self) -> None:
         """End every session; the locks are gone, or go with the process."""

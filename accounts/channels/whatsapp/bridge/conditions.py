@@ -58,6 +58,7 @@ DATABASE_RESTORED = (
     "you press “Compare with the journal” on the pairing page, or run `manage.py account restored`."
 )
 CLOSING = "the session is being closed"
+MOVING = "the number is being moved to another machine"
 
 BANNED_FOR = {
     1: "it wrote to too many people",

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 from accounts.channels.base import NotSent, Sent
 from accounts.channels.paired import HIDDEN, PEOPLE, Jid, jid_of
 from accounts.channels.provider_events import EventKind, ProviderEvent, as_edit
-from accounts.channels.whatsapp.bridge.journal import Receipt, SentMessage
+from accounts.channels.whatsapp.bridge.journal import RECEIPTS_COME_FOR, Receipt, SentMessage
 
 if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
 
 
-#: Servers of status posts and channels.
-NOT_CHATS = ("broadcast", "newsletter")
+#: Servers of status posts, broadcast lists and channels.
+BROADCAST, NEWSLETTER = "broadcast", "newsletter"
+NOT_CHATS = (BROADCAST, NEWSLETTER)
+STATUS = Jid("status", BROADCAST)
 #: Prefix of ids that whatsmeow gives; a phone's ids have another form.
 OUR_IDS = "3EB0"
 
@@ -31,30 +34,35 @@ class Incoming:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        #: Unknown ids that would settle a send without an answer, with its message: the database is asked first.
+        self.asked: dict[str, str] = {}
+        #: Ids that the database does not know either.
+        self.unowned: set[str] = set()
 
     async def message(self, client: Any, event: Any) -> None:
+        """Keep a message, before anything that may take time: an opt-out must not be lost with this process. The number
+        behind a hidden id is put in afterwards."""
         source = event.Info.MessageSource
+        person = plain(source.Chat) if source.IsFromMe else visible_sender(source)
+        hidden = str(person) if person.server == HIDDEN else ""
         if source.IsFromMe:
-            await self._written_elsewhere(client, event)
-            return
-        sender = await self._by_number(client, visible_sender(source))
-        # The number that this account wrote to, which may be spelled differently from the id.
-        written_to = self.session.journal.number_of(str(sender))
-        reply = reply_event(event, jid_of(written_to) if written_to else sender)
-        if reply is not None:
-            self.session.report(reply)
+            written = written_event(event)
+            self.session.journal.written_elsewhere(event.Info.ID, str(person), written, hidden, time.time())
+            self.session.on_news()
+        elif (reply := reply_event(event, self._as_written_to(person))) is not None:
+            self.session.report(reply, hidden)
+        if hidden:
+            await self._name_person(client, person)
 
-    async def _written_elsewhere(self, client: Any, event: Any) -> None:
-        """Report a message that a person wrote on the phone, without its words: WhatsApp counts it like one of ours."""
-        chat = plain(event.Info.MessageSource.Chat)
-        self.session.journal.written_elsewhere(event.Info.ID, str(chat), time.time())
-        if chat.server in NOT_CHATS or text_of(event.Message) is None:
-            return
-        chat = await self._by_number(client, chat)
-        written = ProviderEvent(
-            key=f"written:{event.Info.ID}", kind=EventKind.WRITTEN, at=from_milliseconds(event.Info.Timestamp)
-        )
-        self.session.report(in_chat(written, chat) if chat.server != HIDDEN else written)
+    def _as_written_to(self, person: Jid) -> Jid:
+        """Return a person by the number that this account wrote to, which may be spelled differently from the id."""
+        written_to = self.session.journal.number_of(str(person))
+        return jid_of(written_to) if written_to else person
+
+    async def _name_person(self, client: Any, hidden: Jid) -> None:
+        person = self._as_written_to(await self._by_number(client, hidden))
+        self.session.journal.name_person(str(hidden), person.address if person.server != HIDDEN else "")
+        self.session.on_news()
 
     async def _by_number(self, client: Any, person: Jid) -> Jid:
         """Return the person behind a hidden id by number, where the client knows it; else the id itself."""
@@ -96,9 +104,11 @@ class Incoming:
         # People's chats are stored by the id that WhatsApp gave for their number, mostly the number itself.
         self.session.journal.name_chat(named_as, str(await self._by_number(client, chat)))
 
-    async def name_remaining_chats(self, client: Any) -> None:
-        """Look up the chats of receipts that a killed bridge left without a number."""
+    async def name_remaining(self, client: Any) -> None:
+        """Look up the people and chats of messages and receipts that a killed bridge left without a number."""
         with suppress(sqlite3.Error):  # the others wait for the next connection
+            for hidden in self.session.journal.hidden_people():
+                await self._name_person(client, Jid(*hidden.split("@", 1)))
             for named_as in {receipt.named_as for receipt in self.session.journal.unnamed()}:
                 await self._name(client, Jid(*named_as.split("@", 1)), named_as)
         self.session.settle_receipts()
@@ -108,10 +118,12 @@ class Incoming:
 
         A receipt with a known id belongs to that message and to no other. The id of a message under way becomes known
         with its acknowledgement, and the receipt may be faster: while one is under way, unknown ids wait. An id that is
-        still unknown afterwards may be that of an earlier send without an answer. After the database was restored all
-        wait until it was compared with the journal: its targets may have other messages' numbers.
+        still unknown afterwards may be that of an earlier send without an answer, if the database knows no other
+        message with it (`learn`). After the database was restored all wait until it was compared with the journal: its
+        targets may have other messages' numbers.
         """
         journal = self.session.journal
+        self.asked = {}
         if self.session.restored:
             return
         receipts = journal.held()
@@ -121,28 +133,48 @@ class Incoming:
             message_id = journal.message_id_of(receipt.provider_id)
             if message_id:
                 self._confirm(receipt, message_id)
-            elif message_id is None and self.session.dispatcher.in_flight:
-                continue
-            # Two unknown ids in one chat cannot be told apart.
-            elif (
-                message_id is None
-                and ids_in[receipt.chat] == 1
-                and (uncertain := self._uncertain_for(receipt)) is not None
-            ):
-                self._confirm(receipt, uncertain[1], ended=uncertain[0])
-            elif message_id is None:
-                journal.drop_unknown(receipt, time.time())
-            else:
+            elif message_id is not None:
                 journal.drop_receipt(receipt)
+            elif self._may_settle_unknown() and receipt.provider_id not in self.asked:
+                # Two unknown ids in one chat cannot be told apart.
+                self._settle_unknown(receipt, self._uncertain_for(receipt) if ids_in[receipt.chat] == 1 else None)
+        if self.asked:
+            self.session.on_news()
+
+    def _may_settle_unknown(self) -> bool:
+        return not self.session.dispatcher.in_flight and self.session.in_use_since is not None
+
+    def _settle_unknown(self, receipt: Receipt, uncertain: tuple[int, str] | None) -> None:
+        if uncertain is None:
+            self.session.journal.drop_unknown(receipt, time.time(), ends_decided=self._knows_all(receipt))
+        elif receipt.provider_id in self.unowned:
+            self._confirm(receipt, uncertain[1], ended=uncertain[0])
+        else:
+            self.asked[receipt.provider_id] = uncertain[1]
 
     def _uncertain_for(self, receipt: Receipt) -> tuple[int, str] | None:
         """Return the send without an answer that a receipt with an unknown id is about.
 
         A read receipt says too little: the message may have arrived before.
         """
-        if receipt.kind is not EventKind.DELIVERED:
+        if receipt.kind is not EventKind.DELIVERED or not self._knows_all(receipt):
             return None
         return self.session.journal.uncertain_in((receipt.chat, receipt.named_as), receipt.at)
+
+    def _knows_all(self, receipt: Receipt) -> bool:
+        """Return whether the journal has all messages that a receipt of this time can be about: it was not new then,
+        nor restored from a copy, nor was the number paired anew."""
+        since = self.session.knows_ids_since
+        return since is not None and since.timestamp() + RECEIPTS_COME_FOR <= receipt.at
+
+    def learn(self, asked: Mapping[str, str], owners: Mapping[str, str]) -> None:
+        """Go on after the database was asked about unknown ids; `owners` has the messages of those that it knows."""
+        chats = {receipt.provider_id: receipt.chat for receipt in self.session.journal.held()}
+        for provider_id, message_id in owners.items():
+            if provider_id in chats:
+                self.session.journal.learn(SentMessage(provider_id, message_id, chats[provider_id]), time.time())
+        self.unowned = set(asked) - set(owners)
+        self.settle()
 
     def _confirm(self, receipt: Receipt, message_id: str, ended: int | None = None) -> None:
         """Report the receipt of a message, unless it was reported: a group's members each send one."""
@@ -170,6 +202,22 @@ PLACEHOLDERS = {
     "documentMessage": "file",
     "audioMessage": "voice",
     "stickerMessage": "sticker",
+    "locationMessage": "location",
+    "contactMessage": "contact",
+    "contactsArrayMessage": "contacts",
+    "pollCreationMessageV3": "poll",
+}
+#: fields of a message that are not written by a person: keys, edits and deletions, reactions, votes, pins
+UNWRITTEN = {
+    "messageContextInfo",
+    "senderKeyDistributionMessage",
+    "fastRatchetKeySenderKeyDistributionMessage",
+    "protocolMessage",
+    "reactionMessage",
+    "encReactionMessage",
+    "pollUpdateMessage",
+    "keepInChatMessage",
+    "pinInChatMessage",
 }
 
 
@@ -196,6 +244,20 @@ def quoted(content: Any) -> str:
     """Return the id of the message that it answers; empty where it only follows."""
     carriers = (getattr(content, field) for field in ("extendedTextMessage", *PLACEHOLDERS))
     return next((str(one.contextInfo.stanzaID) for one in carriers if one.contextInfo.stanzaID), "")
+
+
+def written_event(event: Any) -> ProviderEvent | None:
+    """Return the event of a message that a person wrote on the phone, without its words: WhatsApp counts it like one of
+    ours. None for status posts, channels, and what is no message."""
+    chat = plain(event.Info.MessageSource.Chat)
+    parts = {field.name for field, _ in event.Message.ListFields()}
+    if chat == STATUS or chat.server == NEWSLETTER or parts <= UNWRITTEN:
+        return None
+    written = ProviderEvent(
+        key=f"written:{event.Info.ID}", kind=EventKind.WRITTEN, at=from_milliseconds(event.Info.Timestamp)
+    )
+    # A broadcast list is many chats, and a hidden id none that we know.
+    return written if chat.server in (BROADCAST, HIDDEN) else in_chat(written, chat)
 
 
 def reply_event(event: Any, sender: Jid) -> ProviderEvent | None:

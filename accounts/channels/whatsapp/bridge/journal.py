@@ -11,6 +11,7 @@ recognised and proves nothing.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -26,6 +27,8 @@ from accounts.channels.provider_events import EventKind, ProviderEvent
 #: WhatsApp keeps a message for 30 days for a phone that is away, so its receipt may come as late. While it may, its id
 #: must be known, and a send without an answer must be counted: or its receipt would be taken for that of another one.
 KEEP_SECONDS = 35 * 86_400
+#: So long may receipts of messages come that a journal never had, because it is new or was restored from a copy.
+RECEIPTS_COME_FOR = 30 * 86_400
 #: A receipt settles a send without an answer that is not older than this.
 UNCERTAIN_SECONDS = 3 * 86_400
 #: Receipts have whole seconds, and the two clocks differ a little.
@@ -51,7 +54,10 @@ CREATE TABLE IF NOT EXISTS held (
 );
 DROP TABLE IF EXISTS people;
 CREATE TABLE IF NOT EXISTS looked_up (number TEXT PRIMARY KEY, jid TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, hidden TEXT NOT NULL DEFAULT '',
+    at REAL NOT NULL DEFAULT 0
+);
 """
 
 # All tries for the recipients of this chat, under any id that WhatsApp had for it at the time.
@@ -109,10 +115,17 @@ class Journal:
         # A kill -9 loses nothing. A power cut may lose the last notes, except those written `_durably`.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.executescript(SCHEMA)
-        if "decided" not in {row[1] for row in self.db.execute("PRAGMA table_info(tries)")}:
-            self.db.execute("ALTER TABLE tries ADD COLUMN decided INTEGER NOT NULL DEFAULT 0")
+        self._add_columns("tries", decided="INTEGER NOT NULL DEFAULT 0")
+        self._add_columns("events", hidden="TEXT NOT NULL DEFAULT ''", at="REAL NOT NULL DEFAULT 0")
         if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():
             self.db.executescript(TAKE_OVER_OLD_TRIES)
+
+    def _add_columns(self, table: str, **columns: str) -> None:
+        """Add the columns that a journal of an earlier version lacks."""
+        present = {row[1] for row in self.db.execute(f"PRAGMA table_info({table})")}
+        for name, definition in columns.items():
+            if name not in present:
+                self.db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {definition}")
 
     def close(self) -> None:
         self.db.close()
@@ -236,9 +249,20 @@ class Journal:
             self._know(message, now)
             self.not_sent(number)
 
-    def written_elsewhere(self, provider_id: str, chat: str, now: float) -> None:
-        """Note a message that a person wrote on another device: its receipts are not about ours."""
-        self._know(SentMessage(provider_id, "", chat), now)
+    def written_elsewhere(
+        self, provider_id: str, chat: str, event: ProviderEvent | None, hidden: str, now: float
+    ) -> None:
+        """Note a message that a person wrote on another device: its receipts are not about ours. `event` is for the
+        account, None where it does not count."""
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self._know(SentMessage(provider_id, "", chat), now)
+            if event is not None:
+                self.add_event(event, hidden, now)
+
+    def learn(self, message: SentMessage, now: float) -> None:
+        """Note a message that this journal has lost and the database knows."""
+        self._know(message, now)
 
     def _know(self, message: SentMessage, now: float) -> None:
         self.db.execute(
@@ -328,11 +352,11 @@ class Journal:
         )
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
-    def drop_unknown(self, receipt: Receipt, now: float) -> None:
+    def drop_unknown(self, receipt: Receipt, now: float, ends_decided: bool = True) -> None:
         """Drop a receipt whose message cannot be determined.
 
-        Where it may be about a try of its chat, it is never about a later one: the id counts as known from now on, and
-        as that of a try that was decided.
+        Where it may be about a try of its chat, it is never about a later one: the id counts as known from now on, and,
+        with `ends_decided`, as that of a try that was decided.
         """
         names = {"one": receipt.chat, "other": receipt.named_as, "latest": receipt.at + CLOCKS_DIFFER}
         with self.db:
@@ -342,7 +366,8 @@ class Journal:
                 self._know(SentMessage(receipt.provider_id, "", receipt.chat), now)
                 # One receipt is about one of them: the others keep taking the next ids.
                 oldest = f"SELECT rowid {meant} AND decided ORDER BY began LIMIT 1"
-                self.db.execute(f"DELETE FROM tries WHERE rowid IN ({oldest})", names)  # noqa: S608
+                if ends_decided:
+                    self.db.execute(f"DELETE FROM tries WHERE rowid IN ({oldest})", names)  # noqa: S608
             self.drop_receipt(receipt)
 
     def drop_receipt(self, receipt: Receipt) -> None:
@@ -399,11 +424,31 @@ class Journal:
 
     # -- events on their way ------------------------------------------------------------------------------
 
-    def add_event(self, event: ProviderEvent) -> None:
-        self.db.execute("INSERT INTO events (body) VALUES (?)", (json.dumps(as_json(event)),))
+    def add_event(self, event: ProviderEvent, hidden: str = "", now: float = 0.0) -> None:
+        """Keep an event until it is stored; `hidden`: the id of its person, whose number is still looked up."""
+        self.db.execute(
+            "INSERT INTO events (body, hidden, at) VALUES (?, ?, ?)", (json.dumps(as_json(event)), hidden, now)
+        )
 
-    def waiting(self, most: int) -> list[tuple[int, ProviderEvent]]:
-        rows = self.db.execute("SELECT id, body FROM events ORDER BY id LIMIT ?", (most,)).fetchall()
+    def hidden_people(self) -> list[str]:
+        """Return the hidden ids of the people whose numbers events wait for."""
+        return [str(row[0]) for row in self.db.execute("SELECT DISTINCT hidden FROM events WHERE hidden <> ''")]
+
+    def name_person(self, hidden: str, address: str) -> None:
+        """Put a person's address into the events that wait for it; where it was not found, they go as they are."""
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            if address:
+                self.db.execute(
+                    "UPDATE events SET body = json_set(body, '$.address', ?) WHERE hidden = ?", (address, hidden)
+                )
+            self.db.execute("UPDATE events SET hidden = '' WHERE hidden = ?", (hidden,))
+
+    def waiting(self, most: int, unnamed_before: float = 0.0) -> list[tuple[int, ProviderEvent]]:
+        """Return the next events. Those that wait for a number are left out, unless they came before that time."""
+        rows = self.db.execute(
+            "SELECT id, body FROM events WHERE hidden = '' OR at < ? ORDER BY id LIMIT ?", (unnamed_before, most)
+        ).fetchall()
         return [(number, from_json(json.loads(body))) for number, body in rows]
 
     def acknowledge(self, numbers: Sequence[int]) -> None:
@@ -452,6 +497,6 @@ def is_stored(folder: Path) -> bool:
     except sqlite3.Error:
         return False  # another bridge of this machine has it open, and with it the account
     try:
-        return is_paired(folder, journal) or bool(journal.waiting(1))
+        return is_paired(folder, journal) or bool(journal.waiting(1, unnamed_before=math.inf))
     finally:
         journal.close()

@@ -120,6 +120,8 @@ class Limits:
     #: Of that, the wait behind a message that WhatsApp has not answered yet.
     turn: float = 5.0
     question: float = 8.0
+    #: A message from a hidden id waits so long for its number, after a kill for the next connection.
+    naming: float = 3600.0
     #: “typing…” before a text. Longer would hold up the account's other messages: one goes out after the other.
     shortest_typing: float = 0.5
     longest_typing: float = 2.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 import time
 from collections import deque
@@ -100,6 +101,7 @@ class Session:
         self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
         self.closed = False
+        self.ending = False  # an operator has moved the number: nothing more is begun
         #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
         self.begun = asyncio.Event()  # the present client has sent an event
@@ -115,16 +117,24 @@ class Session:
         jid = self.journal.fact(PAIRED_AS)
         return Jid(*jid.split("@", 1)).address if jid else ""
 
-    def health(self) -> Health:
+    @property
+    def paired_at(self) -> datetime | None:
         paired_at = self.journal.fact(PAIRED_AT)
-        return Health(
-            self.journal.id(),
-            self.condition.state,
-            self.condition.since,
-            datetime.fromisoformat(paired_at) if paired_at else None,
-        )
+        return datetime.fromisoformat(paired_at) if paired_at else None
+
+    @property
+    def knows_ids_since(self) -> datetime | None:
+        """Return since when the journal has the ids of all messages; None while it is not the account's."""
+        if self.in_use_since is None:
+            return None
+        return max(self.in_use_since, self.paired_at or self.in_use_since)
+
+    def health(self) -> Health:
+        return Health(self.journal.id(), self.condition.state, self.condition.since, self.paired_at)
 
     def refusal(self) -> NotSent | None:
+        if self.ending:
+            return NotSent(Kind.UNAVAILABLE, conditions.MOVING, conditions.RETRY_WHEN_OFFLINE)
         if self.restored:
             return NotSent(Kind.UNAVAILABLE, conditions.DATABASE_RESTORED, conditions.RETRY_WHEN_OFFLINE)
         if (refusal := conditions.refusal(self.condition)) is not None:
@@ -138,9 +148,10 @@ class Session:
             User=jid.user, Server=jid.server, RawAgent=0, Device=0, Integrator=0, IsEmpty=False
         )
 
-    def report(self, event: ProviderEvent) -> None:
-        """Store an event on disk, where it outlives this process, and wake up the delivery."""
-        self.journal.add_event(event)
+    def report(self, event: ProviderEvent, hidden: str = "") -> None:
+        """Store an event on disk, where it outlives this process, and wake up the delivery; `hidden`: the id of its
+        person, whose number is still looked up."""
+        self.journal.add_event(event, hidden, time.time())
         self.on_news()
 
     def settle_receipts(self) -> None:
@@ -149,6 +160,11 @@ class Session:
             self.incoming.settle()
         except sqlite3.Error as error:
             log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
+
+    @property
+    def unnamed_before(self) -> float:
+        """Return the time before which events no longer wait for a number; without a pairing none do."""
+        return time.time() - self.limits.naming if self.pairing.was_paired else math.inf
 
     def is_back(self) -> bool:
         """Return whether the number has been connected for a moment only: its lane may still wait for it."""
@@ -252,11 +268,22 @@ class Session:
 
     async def close(self) -> None:
         """Close without logging out. Sends that are under way end without us: they are in doubt in the journal."""
+        await self._stop()
+        self.journal.close()
+
+    async def end(self) -> None:
+        """Begin nothing more, wait for the answer to a message under way as long as its caller does, and stop. The
+        journal stays open."""
+        self.ending = True
+        if self.dispatcher.tasks:
+            await asyncio.wait(self.dispatcher.tasks, timeout=self.limits.answer)
+        await self._stop()
+
+    async def _stop(self) -> None:
         self.closed = True
         for task in self.tasks:
             task.cancel()
         await self.drop_client()
-        self.journal.close()
 
     async def watch(self) -> None:
         """Check, once in a while, what no event reports."""
@@ -336,7 +363,7 @@ class Session:
         if self.in_use_since is None:  # it was paired just now, by an operator's decision
             await self.use_journal(self)
         self.listing.list_if_due()
-        self.spawn(self.incoming.name_remaining_chats(client))
+        self.spawn(self.incoming.name_remaining(client))
 
     def set_condition(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})

@@ -7,6 +7,7 @@ itself. tests/whatsapp/test_library.py compares them with the real ones.
 from __future__ import annotations
 
 import enum
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 
@@ -23,15 +24,16 @@ class Shape:
         if values:
             raise ValueError(f"{type(self).__name__} has no field {', '.join(values)}")
 
-    def ListFields(self) -> list[Any]:
-        return [name for name in self.fields if self._is_set(getattr(self, name))]
+    def ListFields(self) -> list[tuple[Any, Any]]:
+        values = {name: getattr(self, name) for name in self.fields}
+        return [(SimpleNamespace(name=name), value) for name, value in values.items() if self._is_set(value)]
 
     @staticmethod
     def _is_set(value: Any) -> bool:
         return bool(value.ListFields()) if isinstance(value, Shape) else bool(value)
 
 
-def shape(name: str, **fields: Any) -> Any:
+def shape(name: str, /, **fields: Any) -> Any:
     return type(name, (Shape,), {"fields": fields})
 
 
@@ -54,6 +56,11 @@ AudioMessage = shape("AudioMessage", **_FILE)
 DocumentMessage = shape("DocumentMessage", caption="", fileName="", title="", **_FILE)
 StickerMessage = shape("StickerMessage", **_FILE)
 ExtendedTextMessage = shape("ExtendedTextMessage", text="", contextInfo=ContextInfo)
+LocationMessage = shape("LocationMessage", name="", contextInfo=ContextInfo)
+ContactMessage = shape("ContactMessage", displayName="", contextInfo=ContextInfo)
+ContactsArrayMessage = shape("ContactsArrayMessage", displayName="", contextInfo=ContextInfo)
+PollCreationMessage = shape("PollCreationMessage", name="", contextInfo=ContextInfo)
+ReactionMessage = shape("ReactionMessage", text="")
 CONTENTS = {
     "conversation": "",
     "extendedTextMessage": ExtendedTextMessage,
@@ -62,6 +69,11 @@ CONTENTS = {
     "audioMessage": AudioMessage,
     "documentMessage": DocumentMessage,
     "stickerMessage": StickerMessage,
+    "locationMessage": LocationMessage,
+    "contactMessage": ContactMessage,
+    "contactsArrayMessage": ContactsArrayMessage,
+    "pollCreationMessageV3": PollCreationMessage,
+    "reactionMessage": ReactionMessage,
 }
 ProtocolMessage = shape("ProtocolMessage", editedMessage=shape("Message", **CONTENTS))
 Content = shape("Message", **CONTENTS, protocolMessage=ProtocolMessage)
