@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0009_calendar_feed'),
+        ('accounts', '0010_webhook_scope'),
     ]
 
     operations = [
