@@ -42,6 +42,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL_MS = 50.0
+ACCOUNTS = 6_000
 #: accounts of the fan-out with their pace, and those that single messages go through
 FAN_OUT, PER_MINUTE, SENDERS = 100, 40, 20
 #: share of its pace that the fan-out keeps, and the slowest answer to a message
@@ -92,7 +93,7 @@ def reads(options: Any, folder: Path) -> int:
     from tests.crier_processes import Web
 
     plain_static_files()
-    people = fill(options.runs, options.targets // options.runs)
+    people = fill(options.runs, options.targets // options.runs, ACCOUNTS)
     token = a_token(people["operator"])
     missed = 0
     with Web(folder, **CALLS) as web:
