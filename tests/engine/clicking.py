@@ -141,8 +141,8 @@ class Operator:
         from fanout.runs import corrections
 
         unconfirmed = RunTarget.objects.filter(status="unconfirmed", claimed_at__lt=now - CERTAIN_AFTER)
-        target = self.one_of(unconfirmed.select_related("run"))
-        if target is None:
+        target = self.one_of(unconfirmed)
+        if target is None or target.claimed_at is None:
             return "nothing to settle"
         self.settled = [target.pk, target.claim_epoch, target.claimed_at.isoformat()]
         received = {(delivery.to, delivery.message_id) for delivery in Book.read(self.book_path).deliveries()}
@@ -201,8 +201,9 @@ class Operator:
         return "no such run" if run is None else told(control(run))
 
     def one_of(self, rows: Any) -> Any:
-        chosen = list(rows.order_by("pk").values_list("pk", flat=True))
-        return rows.get(pk=self.rng.choice(chosen)) if chosen else None
+        """Choose one. It may have changed since it was listed, as on a page that is not fresh."""
+        listed = list(rows.order_by("pk").values_list("pk", flat=True))
+        return rows.model.objects.get(pk=self.rng.choice(listed)) if listed else None
 
 
 def told(result: Any) -> str:

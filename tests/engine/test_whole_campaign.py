@@ -14,8 +14,10 @@ from django.utils import timezone
 from accounts.channels.sandbox.book import MemoryBook
 from fanout.engine.claim_journal import ClaimJournal
 from fanout.engine.commit import Claim, Result
+from fanout.models import Run
+from tests.engine.clicking import Operator
 from tests.engine.whole_campaign import AFTER_A_STOP, WholeCampaign
-from tests.factories import RunTargetFactory
+from tests.factories import RunFactory, RunTargetFactory
 
 ADDRESS = "+4915110000001"
 
@@ -71,7 +73,7 @@ def test_what_comes_after_a_stop(campaign: WholeCampaign, status: int, later: fl
 def test_targets_and_the_book(
     campaign: WholeCampaign, status: str, parts_sent: int, parts: list[int], wrong: int
 ) -> None:
-    target = RunTargetFactory(status=status, parts_sent=parts_sent)
+    target: Any = RunTargetFactory(status=status, parts_sent=parts_sent)
     book = MemoryBook([delivered(target.pk, part) for part in parts])
     assert len(campaign.compare([], book)[1]) == wrong
 
@@ -100,7 +102,7 @@ def test_unconfirmed_targets_need_a_reason(
     campaign: WholeCampaign, tmp_path: Path, killed: bool, answer: str, right: int
 ) -> None:
     at = timezone.now() - timedelta(seconds=5)
-    target = RunTargetFactory(status="unconfirmed", claim_epoch=3, claimed_at=at)
+    target: Any = RunTargetFactory(status="unconfirmed", claim_epoch=3, claimed_at=at)
     journal = ClaimJournal(tmp_path / "var" / "claims" / "crier")
     names = {"target_id": target.pk, "run_id": target.run_id, "account_id": target.account_id, "epoch": 3, "part": 0}
     origin = f"1\t{at.isoformat()}\tmessage"
@@ -113,3 +115,18 @@ def test_unconfirmed_targets_need_a_reason(
         campaign.killed_pids[os.getpid()] = at.timestamp() + 1
     counts, complaints = campaign.judge_unconfirmed(MemoryBook(), [])
     assert (counts["right"], counts["wrong"], len(complaints)) == (right, 1 - right, 1 - right)
+
+
+@pytest.mark.django_db
+def test_an_operator_clicks_on_a_run_that_another_has_just_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Any = RunFactory(status="paused", pause_reason="operator")
+    operator = Operator(1, tmp_path)
+
+    def resumed_meanwhile(listed: list[int]) -> int:
+        Run.objects.update(status="queued", pause_reason="")
+        return listed[0]
+
+    monkeypatch.setattr(operator.rng, "choice", resumed_meanwhile)
+    assert operator.one_of(Run.objects.filter(status="paused")) == run

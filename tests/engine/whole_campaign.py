@@ -89,6 +89,7 @@ class WholeCampaign(Campaign):
         "fail_over": 5,
     }
     standstill = NOTHING_SENT
+    trouble: WiderTrouble
 
     def __init__(self, folder: Path, given: argparse.Namespace, pair: LastingPair) -> None:
         super().__init__(folder, given)
@@ -349,7 +350,7 @@ class WholeCampaign(Campaign):
             self.broken.append("an operator's click did not come back")
         for operator in operators:
             operator.kill_all()
-        return wait(lambda: self.supervise() and list(Run.objects.order_by("pk")))
+        return wait(lambda: list(Run.objects.order_by("pk")) if self.supervise() else [])
 
     def go_on(self) -> bool:
         """Resume what is paused and reactivate what was suspended, so that every run comes to its end. In a thread: a
@@ -453,7 +454,7 @@ class WholeCampaign(Campaign):
         left = list(RunTarget.objects.filter(status="unconfirmed"))
         for target in left:
             counts["delivered" if (str(target.pk), str(target.parts_sent)) in told else "not delivered"] += 1
-        keys = {(target.pk, target.claim_epoch, target.claimed_at) for target in left}
+        keys = {(target.pk, target.claim_epoch, target.claimed_at) for target in left if target.claimed_at}
         settled = [one["settled"] for one in clicks if one.get("settled")]
         settled_keys = {(pk, epoch, datetime.fromisoformat(at)) for pk, epoch, at in settled} - keys
         counts["settled by operators"] = len(settled_keys)
