@@ -229,12 +229,12 @@ class World:
         session: Any = SimpleNamespace(
             journal=self.journal,
             dispatcher=SimpleNamespace(in_flight=self.flying is not None),
-            on_news=lambda: self.ask_database(handler),
             restored=False,
             in_use_since=self.in_use_since,
             knows_ids_since=self.in_use_since,
         )
         handler = Incoming(session)
+        session.on_news = lambda: self.ask_database(handler)
         return handler
 
     def ask_database(self, handler: Incoming) -> None:
