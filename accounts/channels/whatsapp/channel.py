@@ -44,8 +44,8 @@ CHANNEL = Channel(
             label="Show “typing…”",
             kind=FieldKind.YES_NO,
             default=False,
-            help="Before each text, for half a second to two by its length. It costs one more request, and about 20 to "
-            "30 messages a minute are the most then.",
+            help="Before each text, for half a second to two by its length. It costs one more request, and leaves room "
+            "for 20 to 30 messages a minute at most.",
         ),
     ),
 )
