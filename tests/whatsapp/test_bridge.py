@@ -289,6 +289,8 @@ def test_a_bridge_killed_while_it_sends_leaves_doubt_and_the_receipt_ends_it(bri
     bridge.kill()
     assert len(bridge.delivered()) == 1
     assert not InboundEvent.objects.filter(kind="delivered").exists()
+    # A younger journal settles nothing by chat.
+    PairedSession.objects.update(journal_since=timezone.now() - timedelta(days=31))
     bridge.start()
 
     wait_for(InboundEvent.objects.filter(kind="delivered", message_id="crier-7-0").exists)
