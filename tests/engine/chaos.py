@@ -137,7 +137,7 @@ class Campaign:
     default_kills = 50
     victims = {"worker": 6, "cluster": 2, "postgres": 2}  # each with how often it is chosen
     slow_groups = 12  # through the provider that takes ten seconds
-    standstill = STANDSTILL
+    end_patience = STANDSTILL  # seconds without progress
 
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
@@ -184,7 +184,7 @@ class Campaign:
             if left == 0:
                 return True
             before = left
-            wait(lambda: self.go_on() and unsettled(runs) == 0, patience=self.standstill)
+            wait(lambda: self.go_on() and unsettled(runs) == 0, patience=self.end_patience)
         return False
 
     def go_on(self) -> bool:

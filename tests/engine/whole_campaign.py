@@ -88,7 +88,7 @@ class WholeCampaign(Campaign):
         "standby": 3,
         "fail_over": 5,
     }
-    standstill = NOTHING_SENT
+    end_patience = NOTHING_SENT
     trouble: WiderTrouble
 
     def __init__(self, folder: Path, given: argparse.Namespace, pair: LastingPair) -> None:
