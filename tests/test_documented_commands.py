@@ -46,6 +46,8 @@ NOT_RUN = {
     "git ": "fetches the project",
     "python3 -m venv": "installs packages",
     ".venv/bin/pip ": "installs packages",
+    ".venv/bin/python -m compileall": "writes into the checkout; the image does the same",
+    "runuser ": "needs the user of the machine",
     "sudo -u postgres": "needs a server of the machine; tests/commands/test_restore.py has a database restored",
     "createdb ": "needs a server of the machine; tests/commands/test_restore.py has a database restored",
     "pg_dump ": "needs a server of the machine; tests/commands/test_restore.py has a database restored",

@@ -130,7 +130,7 @@ def bell_state(user: Any) -> dict[str, Any]:
         "unread": len(ids),
         "last": last or 0,
         "shown": capped_number(len(ids), UNREAD_CAP),
-        "replies": _shown(len(replies)),
+        "replies": _shown(len(replies or ())),  # none without a role
     }
 
 

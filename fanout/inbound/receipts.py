@@ -61,7 +61,7 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
 
 
 # Only settled targets. A pending or sending one belongs to a lane, and says later what this receipt was about. A
-# provider's id that another target has is not about this one, even if the report says so.
+# provider's id that another target has is not about a target without one, even if the report says so.
 FIND = """
 SELECT r.event, t.id AS target, t.run_id AS run,
        -- An unconfirmed first part has a provider's id only where we chose it, so that the receipt is about that part.
@@ -76,7 +76,7 @@ SELECT r.event, t.id AS target, t.run_id AS run,
      WHERE r.target IS NULL AND t.provider_id = r.provider_id AND t.provider_id <> '' AND t.account_id = r.account_id
      ORDER BY t.id DESC LIMIT 1)) AS t
  WHERE t.status NOT IN ('pending', 'sending') AND t.claimed_at IS NOT NULL
-   AND (t.provider_id = r.provider_id OR r.provider_id = ''
+   AND (t.provider_id <> '' OR r.provider_id = ''
         OR NOT EXISTS (SELECT FROM fanout_runtarget k
                         WHERE k.provider_id = r.provider_id AND k.provider_id <> '' AND k.account_id = r.account_id
                           AND k.id <> t.id))

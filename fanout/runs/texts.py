@@ -96,6 +96,7 @@ LEFT_OUT = {
     "blacklisted": "blacklisted",
     "converted": "converted",
     "closed": "closed",
+    "the person has replied": "replied",
 }
 
 

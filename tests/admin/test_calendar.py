@@ -46,7 +46,7 @@ def test_week_and_month_show_the_firing(operator: Any) -> None:
 def test_an_account_that_does_not_send_is_not_full(operator: Any) -> None:
     AccountFactory.create(owner=operator, label="Line", status="suspended")
     page = login(operator).get(PAGE).content.decode()
-    assert '<p class="capacity full">suspended</p>' in page
+    assert '<p class="capacity">suspended</p>' in page
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_the_timezone_is_the_chosen_one_or_the_browsers(operator: User, chosen: 
     Profile.objects.create(user=operator, timezone=chosen)
     client = login(operator)
     client.cookies["timezone"] = cookie
-    assert f"times in {zone}</a>" in client.get(reverse("admin:index")).content.decode()
+    assert f"Times in {zone}</a>" in client.get(reverse("admin:index")).content.decode()
     assert timezone.get_current_timezone_name() == "UTC", "the next request has a clock of its own"
 
 
@@ -42,10 +42,10 @@ def test_a_person_chooses_a_timezone(operator: User, colleague: User) -> None:
     refused = client.post(url, {"timezone": "Kuala Lumpur"})
     assert "is not a known timezone" in refused.content.decode()
     assert client.post(url, {"timezone": "Asia/Kuala_Lumpur"}).status_code == 302
-    assert "times in Asia/Kuala_Lumpur" in client.get(url).content.decode()
-    assert "times in UTC" in login(colleague).get(url).content.decode()
+    assert "Times in Asia/Kuala_Lumpur" in client.get(url).content.decode()
+    assert "Times in UTC" in login(colleague).get(url).content.decode()
     client.post(url, {"timezone": ""})
-    assert "times in UTC" in client.get(url).content.decode()
+    assert "Times in UTC" in client.get(url).content.decode()
 
 
 def test_a_run_shows_its_own_time_beside_the_readers_where_they_differ(operator: User) -> None:

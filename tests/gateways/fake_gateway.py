@@ -15,6 +15,7 @@ from accounts.channels.base import AccountConfig, Media, Transport
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.provider import CLOSED, SILENT
 from accounts.channels.sandbox.server import hang_up
+from accounts.channels.waha.transport import VERSIONS
 
 T = TypeVar("T")
 ELSEWHERE = "/elsewhere"
@@ -76,6 +77,7 @@ class FakeGateway:
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             host, port = runner.addresses[0][:2]
+            VERSIONS.pop(f"http://{host}:{port}", None)  # of an earlier gateway on this port
             account = self.account(**{"url": f"http://{host}:{port}", **config})
             transport = registry.transport_for(
                 replace(account, concurrency=concurrency, media_url=lambda media: link_to(media, link))

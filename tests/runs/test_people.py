@@ -299,7 +299,7 @@ def a_session_waits(cursor: Any) -> bool:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until, "no session waits for the run"
         time.sleep(0.02)
