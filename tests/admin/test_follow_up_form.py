@@ -67,6 +67,8 @@ def test_from_the_shell(tmp_path: Any) -> None:
     words = ("reminder", "add", "--account", "Line", "--text", "Hi", "--to", written(tmp_path, "+60123456789\n"))
     made = data(
         *words,
+        "--window",
+        "0-24",
         "--then-after",
         "2",
         "--then-text",
