@@ -238,6 +238,8 @@ def test_the_forecast_is_green_only_when_everything_fits(operator: User, server:
     AccountFactory.create(owner=operator, label="Community line")
     mail = AccountFactory.create(owner=operator, label="Office", channel="smtp", address="office@example.com")
     page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_delivery_window_start_hour", "0")
+    page.fill("#id_delivery_window_end_hour", "24")
     line = page.locator("#forecast [data-forecast]")
     page.select_option("#id_account", "")
     expect(line).to_have_text("Choose an account to see when it will be done.")

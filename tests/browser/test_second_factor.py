@@ -39,6 +39,7 @@ def enter(page: Any, code: str) -> None:
 
 def test_enrol_log_in_and_recover(operator: User, server: Server, page: Any) -> None:
     page.goto(server.url())
+    page.click("details.me summary")
     page.click("text=Second factor")
     page.click("text=Set up")
     # Drawn, and not blocked by the content security policy.

@@ -110,10 +110,12 @@ class Operators:
         received = {delivery.message_id.split("-")[1] + "-" + str(delivery.part) for delivery in self.book.deliveries()}
         for target in run.targets.filter(status="unconfirmed", claimed_at__lt=latest):
             corrections.settle(run, [target.pk], f"{target.pk}-{target.parts_sent}" in received, self.user, now)
+        corrections.carry_on_corrections(now, 60.0)
         self._goes_on(run)
 
     def _retry_failed(self, run: Run, now: datetime) -> None:
         if controls.retry_failed(run, self.user, now).ok:
+            corrections.carry_on_corrections(now, 60.0)
             self._goes_on(run)
 
     def _offload(self, run: Run, now: datetime) -> None:

@@ -43,6 +43,7 @@ LEFT_BEHIND = (
     "fanout_runtarget",
     "fanout_runchange",
     "fanout_offload",
+    "fanout_correction",
     "fanout_run",
     "fanout_lanestate",
     "fanout_driver",
