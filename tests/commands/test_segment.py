@@ -28,8 +28,8 @@ def test_add_list_show_use_and_delete() -> None:
     assert [row["name"] for row in data("segment", "show", "Penang")["recipients"]] == ["Ann"]
     assert "1 now" in text("segment", "show", "Penang")
 
-    words = ("--account", account.label, "--text", "Hi {name}", "--window", "0-24")
-    made = data("reminder", "add", *words, "--segment", "Penang")
+    about = ("--account", account.label, "--text", "Hi {name}", "--window", "0-24")
+    made = data("reminder", "add", *about, "--segment", "Penang")
     reminder = Reminder.objects.get(pk=made["reminder"])
     assert (made["segment"], reminder.segment_id) == ("Penang", added["segment"])
     assert data("reminder", "preview", str(reminder.pk))["examples"][0]["to"] == "Ann"
