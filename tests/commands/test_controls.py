@@ -195,6 +195,8 @@ def test_cancel_only_the_follow_ups():
     assert (found["status"], found["text"]) == ("success", "No further follow-ups are sent.")
     assert Run.objects.get().next_step_at is None
     assert "No follow-up of this run is to come." in not_done("cancel", str(run.pk), "--follow-ups")
+    Run.objects.update(next_step_at=timezone.now())
+    assert data("cancel", str(run.pk), "--follow-ups", "--follow")["status"] == "success", "stopped, and done"
 
 
 def test_retry_failed_of_a_kind():

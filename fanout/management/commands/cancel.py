@@ -24,8 +24,9 @@ class Command(ControlCommand):
         parser.add_argument("--follow-ups", action="store_true", help="only its follow-ups, not the run itself")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
+        self.ends = Run.FINISHED if options["follow_ups"] else (Run.Status.CANCELED,)
         control = controls.stop_follow_ups if options["follow_ups"] else controls.cancel
         return control(find_run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:
-        return (Run.Status.CANCELED,)
+        return self.ends
