@@ -48,6 +48,8 @@ from fanout.runs.transitions import LIVE
 
 log = logging.getLogger(__name__)
 
+FORGOTTEN_AFTER = timedelta(days=7)
+
 
 def silent_clusters() -> list[str]:
     """Return the clusters without a recent heartbeat on any machine, by the database's clock."""
@@ -146,6 +148,11 @@ class Heart:
                 # Without the database no task can run: the ping starts again later.
                 self.pinged_at = None
             time.sleep(CLUSTER_BEATS_EVERY.total_seconds())
+
+
+def forget_old_beats(now: datetime) -> None:
+    """Delete heartbeats of machines that have been gone for a week. Containers get a new host name each time."""
+    ClusterBeat.objects.filter(beat_at__lt=now - FORGOTTEN_AFTER).delete()
 
 
 def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:

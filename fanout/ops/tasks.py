@@ -287,6 +287,7 @@ def hygiene() -> None:
     clean_up(now)
     KeptAnswer.forget(now)
     tokens.forget_guesses(now)
+    heartbeat.forget_old_beats(now)
     single_messages.forget(now)
     reputation.warn_of_opt_outs(now)
 

@@ -3,11 +3,13 @@
 import os
 import socket
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from fanout.models import ClusterBeat
-from fanout.ops import heartbeat
+from fanout.ops import heartbeat, tasks
 from fanout.ops.heartbeat import Heart, Pulse
 
 # In figures, not by the names of fanout.rules.liveness: moving a limit is a decision, and this table notices it.
@@ -69,6 +71,15 @@ def test_every_beat_goes_into_the_same_row(heart, pings):
     again = ClusterBeat.objects.get()
     assert (again.pk, again.cluster, again.pid) == (first.pk, "main", os.getpid())
     assert again.beat_at >= first.beat_at
+
+
+@pytest.mark.django_db
+def test_machines_that_are_gone_for_a_week_are_forgotten():
+    now = timezone.now()
+    for host, days in ("here", 0), ("away", 6), ("gone", 8):
+        ClusterBeat.objects.create(cluster="main", host=host, pid=1, beat_at=now - timedelta(days=days))
+    tasks.hygiene()
+    assert set(ClusterBeat.objects.values_list("host", flat=True)) == {"here", "away"}
 
 
 @pytest.mark.django_db
