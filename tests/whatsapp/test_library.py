@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 from accounts.channels.whatsapp.bridge import library, stand_ins
+from fanout.management.base import NotDone
 
 needs_neonize = pytest.mark.skipif(not library.installed(), reason=f"neonize is not installed: {library.INSTALL}")
 
@@ -77,6 +80,28 @@ def test_the_real_library_has_what_the_bridge_uses() -> None:
     assert {name: seen["reasons"][name] for name in reasons} == reasons
     assert seen["event"] == [True, True]
     assert seen["error"]
+
+
+@needs_neonize
+def test_without_libmagic_the_bridge_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['magic'] = None\n"
+        "from accounts.channels.whatsapp.bridge import library\n"
+        "try: library.neonize()\n"
+        "except library.NotInstalled as problem: print(problem)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert "apt install libmagic1" in done.stdout
+
+
+@pytest.mark.django_db
+def test_the_command_passes_the_sentence_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def run(*args: object) -> None:
+        raise library.NotInstalled("It needs libmagic.")
+
+    monkeypatch.setattr("fanout.bridge.run", run)
+    with pytest.raises(NotDone, match=r"It needs libmagic\."):
+        call_command("whatsapp_bridge", "--script", str(tmp_path))
 
 
 def test_a_stand_in_takes_only_declared_fields() -> None:

@@ -48,4 +48,7 @@ class Command(PlainCommand):
             raise NotDone(str(NotInstalled()))
         if reason := set_up_problem():
             raise NotDone(reason)
-        bridge.run(bridge.Options(*where, most, script), beat_of_bridge)
+        try:
+            bridge.run(bridge.Options(*where, most, script), beat_of_bridge)
+        except NotInstalled as problem:
+            raise NotDone(str(problem)) from problem

@@ -22,8 +22,8 @@ INSTALL = "pip install -r requirements-whatsapp.lock"
 class NotInstalled(RuntimeError):
     """Raised where the extra is missing; the text says how to install it."""
 
-    def __init__(self) -> None:
-        super().__init__(f"WhatsApp accounts need the package neonize, which is not installed: `{INSTALL}`.")
+    def __init__(self, text: str = f"WhatsApp accounts need the package neonize, which is not installed: `{INSTALL}`."):
+        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,12 @@ def neonize() -> Library:
     """Return the real library. Importing it takes a second and 65 MB, and starts a thread."""
     if not installed():
         raise NotInstalled
-    from neonize.aioze.client import NewAClient
+    try:
+        from neonize.aioze.client import NewAClient
+    except ImportError as problem:  # neonize is there, but not libmagic, which pip cannot install
+        raise NotInstalled(
+            f"The package neonize cannot be loaded: {problem}. It needs libmagic; on Debian: `apt install libmagic1`."
+        ) from problem
 
     types = real_types()
     return Library(NewAClient, types, real_events(), types.NeonizeError)
