@@ -143,7 +143,7 @@ def looks_like_an_address(raw: str) -> bool:
 
 
 def plurals(kinds: Collection[str]) -> str:
-    """Return the kinds in words, the most usual first: "numbers and groups"."""
+    """Return the kinds in words, the most usual first: "people and groups"."""
     return " and ".join(kind.plural for kind in USUAL_FIRST if kind.key in kinds)
 
 

@@ -8,6 +8,9 @@ from zoneinfo import available_timezones
 
 #: the largest key in PostgreSQL (bigint)
 LARGEST_ID = 2**63 - 1
+#: ISO weekdays
+EVERY_DAY = frozenset(range(1, 8))
+SEND_DAYS = "Send days are the numbers 1 (Monday) to 7 (Sunday)."
 
 
 def as_id(text: str) -> int | None:

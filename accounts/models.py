@@ -19,7 +19,7 @@ from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel, channels, offered
 from accounts.fields import EncryptedJSONField, Sealed
-from accounts.inputs import valid_timezone
+from accounts.inputs import EVERY_DAY, SEND_DAYS, valid_timezone
 
 
 class Owned(models.Model):
@@ -229,8 +229,8 @@ class Account(Owned):
             errors["hours_end"] = "Give both business hours or neither."
         elif self.hours_start is not None and not 0 <= self.hours_start < (self.hours_end or 0) <= 24:
             errors["hours_end"] = "Business hours must satisfy 0 ≤ start < end ≤ 24 on one day."
-        if self.send_days and not set(self.send_days) <= set(range(1, 8)):
-            errors["send_days"] = "Send days are the numbers 1 (Monday) to 7 (Sunday)."
+        if self.send_days and not EVERY_DAY.issuperset(self.send_days):
+            errors["send_days"] = SEND_DAYS
         return errors
 
     def warmup_errors(self) -> dict[str, str]:

@@ -43,7 +43,9 @@ class Preset:
 
 #: names of everything that a preset may set
 PACE = (*KNOBS, *(f"daily_limit_{action}" for action in Action.values))
+#: The account's columns about its calendar. The preset "default" empties them: keep columns that it must not out of it.
 HOURS = ("hours_start", "hours_end", "send_days")
+WARMUP = ("warmup_started_on", "warmup_days", "warmup_floor")
 
 PRESETS = {
     preset.name: preset

@@ -41,11 +41,11 @@ ON CONFLICT (address) DO UPDATE
  WHERE s.expires_at IS NOT NULL AND (excluded.expires_at IS NULL OR excluded.expires_at > s.expires_at)
 RETURNING s.address
 """
-# Takes the columns of `New` as arrays.
+# Takes the columns of `NewSuppression` as arrays.
 SUPPRESS_ALL = INTO.format(
     rows="unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::bigint[])"
 )
-# Takes the columns of `New` by name.
+# Takes the columns of `NewSuppression` by name.
 SUPPRESS = INTO.format(
     rows="(SELECT %(address)s::text, %(reason)s::text, %(source)s::text, %(detail)s::text, %(at)s::timestamptz, "
     "%(expires_at)s::timestamptz, %(added_by)s::bigint)"
@@ -53,7 +53,7 @@ SUPPRESS = INTO.format(
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewSuppression:
     """An address to suppress, and what is noted with it."""
 
     address: str
@@ -65,17 +65,17 @@ class New:
     added_by: int | None = None
 
 
-def suppress(new: New) -> bool:
+def suppress(new: NewSuppression) -> bool:
     """Suppress an address; return whether it changed anything. One that is suppressed for as long keeps its reason."""
     return suppress_all([new]) == 1
 
 
-def suppress_all(news: Sequence[New]) -> int:
+def suppress_all(news: Sequence[NewSuppression]) -> int:
     """Suppress addresses; return how many were changed."""
     return sum(_write(news[start : start + CHUNK]) for start in range(0, len(news), CHUNK))
 
 
-def _write(news: Sequence[New]) -> int:
+def _write(news: Sequence[NewSuppression]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(SUPPRESS_ALL, [list(column) for column in zip(*map(astuple, news))])
         return len(cursor.fetchall())
@@ -112,9 +112,9 @@ def lift(addresses: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class SuppressionList:
-    """Usable entries in their order, and a problem for each other line."""
+    """Return the usable entries in their order, and a problem for each other line."""
 
-    entries: list[New] = field(default_factory=list)
+    entries: list[NewSuppression] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -145,11 +145,11 @@ def _row(line: str, names: list[str]) -> Mapping[str, str]:
     return dict(zip(names or ["address"], (unguarded(cell.strip()) for cell in cells)))
 
 
-def _entry(row: Mapping[str, str], added_by: int | None, now: datetime) -> New:
+def _entry(row: Mapping[str, str], added_by: int | None, now: datetime) -> NewSuppression:
     raw, reason = row.get("address", ""), row.get("reason") or Suppression.Reason.MANUAL.value
     if reason not in Suppression.Reason.values:
         raise ValueError(f"“{reason[:40]}” is not one of {', '.join(Suppression.Reason.values)}.")
-    return New(
+    return NewSuppression(
         address=normalise(guess_kind(raw), raw),
         reason=reason,
         source=Suppression.Source.IMPORT.value,
@@ -199,4 +199,4 @@ def unsubscribe(address: str, now: datetime) -> None:
     if erasure.erased([address]):
         return  # the hash of the erased address already keeps it out
     reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
-    suppress(New(address, reason, source, "one-click unsubscribe", now))
+    suppress(NewSuppression(address, reason, source, "one-click unsubscribe", now))

@@ -21,16 +21,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from accounts.inputs import valid_timezone
+from accounts.inputs import EVERY_DAY, SEND_DAYS, valid_timezone
 
 DAY = timedelta(days=1)
-EVERY_DAY = frozenset(range(1, 8))
 #: a window and hours that do not meet for so long never will
 LOOK_AHEAD = timedelta(days=60)
 
 
 def window_error(start_hour: int, end_hour: int) -> str | None:
-    """The sentence for the operator when the hours make no window, else None."""
+    """Return a sentence for the operator if the hours make no window, else None."""
     if not 0 <= start_hour <= 23:
         return f"The window must start at an hour from 0 to 23, not {start_hour}."
     if not 1 <= end_hour <= 24:
@@ -46,7 +45,7 @@ def window_error(start_hour: int, end_hour: int) -> str | None:
 
 
 def local_day_bounds(timezone: str, at: datetime) -> tuple[datetime, datetime]:
-    """First moment of the local day of `at`, and of the day after it: what a daily cap counts over."""
+    """Return the first moment of the local day of `at`, and of the day after it: a daily cap counts between them."""
     zone = ZoneInfo(timezone)
     day = _local_day(zone, at)
     return _hour_begins(zone, day, 0), _hour_begins(zone, day, 24)
@@ -54,7 +53,7 @@ def local_day_bounds(timezone: str, at: datetime) -> tuple[datetime, datetime]:
 
 @dataclass(frozen=True, slots=True)
 class BusinessHours:
-    """When an account may send: hours (None: from or to midnight) on ISO weekdays (1 is Monday)."""
+    """The calendar of an account: hours (None: from or to midnight) on ISO weekdays (1 is Monday)."""
 
     timezone: str
     start_hour: int | None = None
@@ -67,7 +66,7 @@ class BusinessHours:
         if not valid_timezone(self.timezone):
             error = f"“{self.timezone}” is not a known timezone."
         elif not self.days or not self.days <= EVERY_DAY:
-            error = "Choose at least one send day, from 1 (Monday) to 7 (Sunday)."
+            error = f"Choose at least one send day. {SEND_DAYS}"
         if error:
             raise ValueError(error)
 
@@ -83,12 +82,12 @@ class BusinessHours:
         return self._hours == (0, 24) and self.days == EVERY_DAY
 
     def next_open(self, at: datetime) -> datetime:
-        """`at` while open, else the moment the hours begin next."""
+        """Return `at` while open, else the moment the hours begin next."""
         start, _ = next(_openings(self.timezone, *self._hours, self.days, at))
         return max(start, at.astimezone(UTC))
 
     def closes_at(self, at: datetime) -> datetime | None:
-        """End of the opening at `at`, or opens next. None: open around the clock, every day.
+        """Return the end of the opening at `at`, or of the next one; None if it is open around the clock, every day.
 
         Whole days in a row are one opening: an account open from Monday 0 to Friday 24 closes once a week.
         """
@@ -113,12 +112,12 @@ class Window:
     widened_to: datetime | None = None
 
     def opens_on(self, at: datetime) -> datetime:
-        """When the window of the local day of `at` opens."""
+        """Return when the window of the local day of `at` opens."""
         zone = ZoneInfo(self.timezone)
         return _hour_begins(zone, _local_day(zone, at), self.start_hour)
 
     def closes_on(self, at: datetime) -> datetime:
-        """When the window of the local day of `at` closes; in the past if that is over."""
+        """Return when the window of the local day of `at` closes; in the past if that is over."""
         zone = ZoneInfo(self.timezone)
         day = _local_day(zone, at)
         closes = _hour_begins(zone, day, self.end_hour)
@@ -128,25 +127,26 @@ class Window:
         return closes
 
     def opened_before(self, closes_at: datetime) -> datetime:
-        """When the window that closes at this moment opened. One that closes at midnight belongs to the day before."""
+        """Return when the window that closes at this moment opened; one that closes at midnight belongs to the day
+        before."""
         return self.opens_on(closes_at - timedelta.resolution)
 
     def is_open(self, at: datetime) -> bool:
         return self.opens_on(at) <= at < self.closes_on(at)
 
     def next_opening(self, at: datetime) -> datetime:
-        """`at` while the window is open, else the moment it opens next."""
+        """Return `at` while the window is open, else the moment it opens next."""
         if self.is_open(at):
             return at.astimezone(UTC)
         start, _ = next(_openings(self.timezone, self.start_hour, self.end_hour, EVERY_DAY, at))
         return start
 
     def opening_after(self, at: datetime) -> datetime:
-        """The next opening; while the window is open, the one after it."""
+        """Return the next opening; while the window is open, the one after it."""
         return self.next_opening(self.closes_on(at) if self.is_open(at) else at)
 
     def meets(self, hours: BusinessHours, at: datetime) -> datetime | None:
-        """The first moment from `at` on at which window and hours are both open; None: they never meet."""
+        """Return the first moment from `at` on at which window and hours are both open; None: they never meet."""
         limit = at + LOOK_AHEAD
         while at < limit:
             opens = self.next_opening(at)
@@ -160,7 +160,7 @@ class Window:
 def _openings(
     timezone: str, start_hour: int, end_hour: int, days: frozenset[int], at: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The openings on these days that are not over at `at`, in order; without the empty ones inside a gap."""
+    """Yield the openings on these days that are not over at `at`, in order; without the empty ones inside a gap."""
     if error := window_error(start_hour, end_hour):
         raise ValueError(error)
     zone = ZoneInfo(timezone)
@@ -184,7 +184,7 @@ def _local_day(zone: ZoneInfo, at: datetime) -> date:
 # Kept: a calendar asks for the same few hours of each day thousands of times.
 @lru_cache(maxsize=8192)
 def _hour_begins(zone: ZoneInfo, day: date, hour: int) -> datetime:
-    """The first moment the local clock shows this hour of this day, or a later time."""
+    """Return the first moment the local clock shows this hour of this day, or a later time."""
     wall = datetime.combine(day + hour // 24 * DAY, time(hour % 24))
     # fold=0 is the first showing of a repeated time.
     moment = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)

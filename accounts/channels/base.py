@@ -1,7 +1,8 @@
 """The description of a channel, and the contract that every transport keeps.
 
-A channel is one folder with one description (`Channel`): nothing else in Crier knows its name. A transport talks to one
-provider for one account. It never retries a send and never sleeps for pacing, because the lane does both. It must say
+A channel is one folder with one description (`Channel`), which the rest of Crier asks instead of comparing names; only
+paired WhatsApp numbers need a process of their own besides (`fanout/bridge.py`). A transport talks to one provider for
+one account. It never retries a send and never sleeps for pacing, because the lane does both. It must say
 what happened to a message: `Sent`, `NotSent` or `Unknown`.
 """
 
@@ -285,11 +286,11 @@ class Channel:
     lists_groups: bool = False
     #: Whether its provider lists the account's address book (`Transport.contacts`), without people seen in groups.
     lists_contacts: bool = False
-    #: Whether its provider approves templates and lists them (`Transport.templates`), and for how long after a person's
-    #: message they are reached without one; None: always.
-    lists_templates: bool = False
     #: Every try of a message has the same provider id, made from ours.
     own_ids: bool = False
+    #: Whether its provider approves templates and lists them (`Transport.templates`).
+    lists_templates: bool = False
+    #: For how long after a person's message they are reached without a template; None: always.
     free_for: timedelta | None = None
 
     @property
@@ -335,7 +336,7 @@ class Channel:
         return not self.kinds.isdisjoint(NEW_CHAT_KINDS)
 
     def takes(self) -> str:
-        """Return the kinds of address that it reaches, in words: "numbers and groups"."""
+        """Return the kinds of address that it reaches, in words: "people and groups"."""
         return plurals(self.kinds)
 
     def can(self) -> str:

@@ -17,7 +17,7 @@ from accounts.crypto import CredentialError
 from accounts.fields import Sealed
 from accounts.knobs import KNOBS
 from accounts.models import Account, changed_destination, reenter_credentials
-from accounts.presets import HOURS
+from accounts.presets import HOURS, WARMUP
 from accounts.signin import SignIn
 from fanout.admin.login import PROOF
 from fanout.admin.model_admin import OwnedForm
@@ -27,7 +27,6 @@ from fanout.lanes.accounts import readable
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
 #: shown at the input of a secret, which is empty when the page comes back with errors
 ENTER_AGAIN = "Enter it again: a secret is not sent back to the page."
-WARMUP = ("warmup_started_on", "warmup_days", "warmup_floor")
 
 
 class CapField(forms.CharField):

@@ -76,7 +76,7 @@ def next_step(account: Account) -> str:
             "Pair it again at its provider. If it does not become active then, test the connection and reactivate it."
         )
     if account.status == Status.ACTIVE and account.untested_since:
-        return "Not verified yet: test the connection, or send a test message."
+        return "Not tested yet: test the connection, or send a test message."
     steps = {
         Status.PAUSED: "Reactivate it when it may send again. What is pending waits.",
         Status.SUSPENDED: "Settle the cause, test the connection, then reactivate it.",

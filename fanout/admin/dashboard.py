@@ -26,7 +26,7 @@ from fanout.admin.widgets import Band, Chart, line_chart
 from fanout.lanes.reputation import rising, with_opt_outs
 from fanout.models import ClusterBeat, Driver, KnownServer, Run, RunTarget
 from fanout.plans.forecast import forecast_runs, seconds_to_send
-from fanout.plans.projection import moment
+from fanout.plans.projection import as_datetime
 from fanout.plans.queue import Senders, new_chats_left, pending_by_account, read_senders, with_part_count
 from fanout.plans.upcoming import MOST_FIRINGS, Firing, due_reminders, upcoming_firings
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
@@ -237,7 +237,7 @@ def day_bar(firing: Firing, account: int, now: datetime) -> Band | None:
     lane = firing.lanes.get(account)
     if lane is None or lane.first is None or lane.last is None:
         return None
-    return _band(moment(lane.first), moment(lane.last), now, firing.fits, firing.reminder.title)
+    return _band(as_datetime(lane.first), as_datetime(lane.last), now, firing.fits, firing.reminder.title)
 
 
 def _band(first: datetime, last: datetime, now: datetime, fits: bool, title: str) -> Band | None:

@@ -126,9 +126,9 @@ SUPPRESSING = (
 )
 
 
-def _suppression(user: Any, detail: str, now: datetime) -> Callable[[str], suppressions.New]:
+def _suppression(user: Any, detail: str, now: datetime) -> Callable[[str], suppressions.NewSuppression]:
     reason, source = Suppression.Reason.MANUAL.value, Suppression.Source.OPERATOR.value
-    return lambda address: suppressions.New(address, reason, source, detail, now, None, user)
+    return lambda address: suppressions.NewSuppression(address, reason, source, detail, now, None, user)
 
 
 @admin.action(description="Erase the selected recipients…", permissions=["delete"])

@@ -22,7 +22,7 @@ from accounts.addresses import NEW_CHAT_KINDS
 from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
-from fanout.lanes.chats import known_addresses, new_among, wrote_since
+from fanout.lanes.chats import addresses_with_chat, new_among, wrote_since
 from fanout.models import KnownChat
 from fanout.plans.audience import examples, reached, segment_members
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
@@ -364,7 +364,7 @@ class Chosen:
         stored = self.stored.filter(~silent, ~held, kind__in=NEW_CHAT_KINDS)
         persons = [p for p in self.listed if p.kind in NEW_CHAT_KINDS and p.status not in Recipient.GETS_NOTHING]
         added = {person.address for person in persons} - _suppressed(persons, now)
-        return new_among(stored, account) + len(added - known_addresses(account, added))
+        return new_among(stored, account) + len(added - addresses_with_chat(account, added))
 
     def wrote_since(self, account: int, since: datetime, now: datetime) -> int:
         """Return how many of the recipients are people who have written to the account since then."""

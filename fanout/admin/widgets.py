@@ -66,7 +66,7 @@ def tone(thing: Run | RunTarget | Account | Recipient) -> str:
 
 
 def untested(thing: Run | RunTarget | Account | Recipient) -> bool:
-    """Return whether it is an active account that has not been verified yet."""
+    """Return whether it is an active account that has not been tested yet."""
     return isinstance(thing, Account) and thing.status == Account.Status.ACTIVE and thing.untested_since is not None
 
 

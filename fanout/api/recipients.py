@@ -250,7 +250,7 @@ def suppress(request: HttpRequest, wish: SuppressIn) -> Any:
     until = now + timedelta(days=wish.days) if wish.days else None
     reason, source = Suppression.Reason.MANUAL.value, Suppression.Source.OPERATOR.value
     addresses = dict.fromkeys(_normal(address) for address in wish.addresses)
-    news = [suppressions.New(one, reason, source, wish.detail, now, until, user.pk) for one in addresses]
+    news = [suppressions.NewSuppression(one, reason, source, wish.detail, now, until, user.pk) for one in addresses]
     changed = list_changes.suppress(news, user, now)
     return {"suppressed": changed, "already": len(news) - changed}
 

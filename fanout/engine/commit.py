@@ -427,7 +427,7 @@ def _result_row(r: Result) -> tuple[Any, ...]:
 
 
 def _suppression_row(r: Result) -> tuple[Any, ...]:
-    """Return the columns of reminders.suppressions.New."""
+    """Return the columns of reminders.suppressions.NewSuppression."""
     if r.suppress_as == "unsubscribed":
         # As after the provider's report of the same wish, so that its report of a resume takes both back.
         return plain(r.suppress), r.suppress_as, "recipient", REPORTED, r.at, None, None

@@ -468,10 +468,14 @@ def suppress(bounce: Bounce, now: datetime) -> list[str]:
         reason, source = Suppression.Reason.HARD_BOUNCE, Suppression.Source.PROVIDER
         # A report that anyone could have written suppresses for a while, not for good.
         ends_at = None if bounce.authentic else now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
-        done = suppressions.suppress(suppressions.New(bounce.address, reason, source, bounce.detail, now, ends_at))
+        done = suppressions.suppress(
+            suppressions.NewSuppression(bounce.address, reason, source, bounce.detail, now, ends_at)
+        )
     elif bounce.kind is Kind.OPTED_OUT:
         reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
-        done = suppressions.suppress(suppressions.New(bounce.address, reason, source, suppressions.REPORTED, now))
+        done = suppressions.suppress(
+            suppressions.NewSuppression(bounce.address, reason, source, suppressions.REPORTED, now)
+        )
     else:
         done = bounce.final and carry_out(status.judge_address(bounce.address, bounce.detail, now))
     return ["the address is suppressed"] if done else []

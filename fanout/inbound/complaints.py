@@ -58,7 +58,7 @@ def _target(complaint: Complaint, raw: bytes, now: datetime) -> tuple[RunTarget 
     if complaint.message is not None:
         return RunTarget.objects.filter(pk=complaint.message.target_id).first(), True
     origin = origins.origin_of(raw)
-    origin = origin._replace(sent_at=origin.sent_at or mails.moment(complaint.received))
+    origin = origin._replace(sent_at=origin.sent_at or mails.parsed_time(complaint.received))
     if not complaint.address or (origin.sent_at is None and not origin.ids):
         return None, False
     match = origins.deliveries(complaint.address, origin, now)
@@ -111,7 +111,7 @@ def complained(event: InboundEvent, now: datetime) -> str:
     target = bounces.target_of(event)
     if event.detail.get("authentic") is False:
         return _suppress_for_a_while(event, target, now)
-    done = [replies.complaint(event, now)]
+    done = [replies.suppress_as_reported(event, "complained", now)]
     if target is not None:
         InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
         Event.objects.create(run_id=target.run_id, at=now, verb="complained", detail=target.address)
@@ -128,7 +128,9 @@ def _suppress_for_a_while(event: InboundEvent, target: RunTarget | None, now: da
     and when could have written the report."""
     ends_at = now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
     reason, source = Suppression.Reason.COMPLAINT, Suppression.Source.PROVIDER
-    done = suppressions.suppress(suppressions.New(event.address, reason, source, suppressions.REPORTED, now, ends_at))
+    done = suppressions.suppress(
+        suppressions.NewSuppression(event.address, reason, source, suppressions.REPORTED, now, ends_at)
+    )
     if target is not None:
         InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
         Event.objects.create(run_id=target.run_id, at=now, verb="complained", detail=target.address)

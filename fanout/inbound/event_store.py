@@ -34,10 +34,10 @@ MOST_WORDS = 10_000
 PERSONAL = (EventKind.REPLY, EventKind.DELIVERED, EventKind.READ)
 
 Reason, Source = Suppression.Reason, Suppression.Source
-#: noted with the suppression of a person who wrote an opt-out word, or whose wish the provider reported
+#: noted with the suppression of a person who wrote an opt-out word
 WROTE_IT = "wrote an opt-out word"
 #: how each kind of wish suppresses an address
-SILENCES = {
+SUPPRESSED_AS = {
     EventKind.REPLY: (Reason.OPTED_OUT, Source.RECIPIENT, WROTE_IT),
     EventKind.UNSUBSCRIBE: (Reason.UNSUBSCRIBED, Source.RECIPIENT, REPORTED),
     EventKind.COMPLAINT: (Reason.COMPLAINT, Source.PROVIDER, REPORTED),
@@ -167,7 +167,7 @@ def _wish(event: ProviderEvent, text: str) -> tuple[str, bool]:
         return said, decide_by_words(text).opts_out
     # A complaint that anyone could have written is left to the worker.
     proven = event.detail.get("authentic") is not False
-    return "", event.kind in SILENCES and proven and not event.detail.get("resumed")
+    return "", event.kind in SUPPRESSED_AS and proven and not event.detail.get("resumed")
 
 
 def _hidden_id(event: ProviderEvent) -> str:
@@ -187,7 +187,7 @@ def _wishes(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     spellings = spellings_of(row["address"]) if row["address"] else [""]
     # The person may have been erased under another spelling.
     digests = " ".join(digest for address in spellings for digest in digests_of(address))
-    how = SILENCES.get(EventKind(row["kind"]), SILENCES[EventKind.REPLY])
+    how = SUPPRESSED_AS.get(EventKind(row["kind"]), SUPPRESSED_AS[EventKind.REPLY])
     for address in spellings:
         yield row["account"], row["key"], row["known_as"], address, digests, *how
 
@@ -225,18 +225,18 @@ class NotYet(Exception):
     """The target of the event is not settled yet, or not found. The event has not failed, and what was done stays."""
 
 
-class HeldUp(Exception):
+class ServerNotAccepted(Exception):
     """Sending is held up until an operator confirms a server that may lack commits (fanout/runs/recovery.py). The event
     waits for that, and what was done stays."""
 
 
-HELD_UP_FOR = timedelta(seconds=15)
+LOOK_AT_SERVER_AGAIN = timedelta(seconds=15)
 
 
-def wait_for_word(pk: int, now: datetime) -> None:
+def put_off_while_held(pk: int, now: datetime) -> None:
     """Put the event off for a while, as often as needed. These tries do not count, and nothing waits for the event."""
     InboundEvent.objects.filter(pk=pk, state=InboundEvent.State.NEW).update(
-        attempts=Greatest(F("attempts") - 1, 0), next_attempt_at=now + HELD_UP_FOR, effect=server.NOT_ACCEPTED
+        attempts=Greatest(F("attempts") - 1, 0), next_attempt_at=now + LOOK_AT_SERVER_AGAIN, effect=server.NOT_ACCEPTED
     )
 
 

@@ -53,7 +53,7 @@ def known_address(account: int, known_as: str) -> str:
     return rows.values_list("address", flat=True).first() or ""
 
 
-def known_addresses(ids: Collection[tuple[int, str]]) -> dict[tuple[int, str], str]:
+def addresses_of_ids(ids: Collection[tuple[int, str]]) -> dict[tuple[int, str], str]:
     """Return the addresses of ids, by account and id, in one query."""
     rows = KnownId.objects.filter(account__in={account for account, _ in ids}, known_as__in={one for _, one in ids})
     return {(row.account_id, row.known_as): row.address for row in rows}

@@ -357,7 +357,7 @@ def returned_messages(part: Message) -> list[Message]:
     return []
 
 
-def moment(value: str) -> datetime | None:
+def parsed_time(value: str) -> datetime | None:
     """Return the time of a Date header in UTC; None where it is not one."""
     try:
         found = parsedate_to_datetime(value)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from accounts.models import Account
-from fanout.inbound.mails import addresses_in, blocks_of_status, moment, read_mail, returned_messages, text
+from fanout.inbound.mails import addresses_in, blocks_of_status, parsed_time, read_mail, returned_messages, text
 from fanout.models import RunTarget
 
 Status = RunTarget.Status
@@ -52,7 +52,9 @@ def origin_of(raw: bytes) -> Origin:
     texts = [text(mail, name) for mail in (*returned, *blocks) for name in names]
     received = [str(value)[:1_000] for mail in returned for value in (mail.get_all("Received") or ())[:20]]
     texts += [match[1] for value in received for match in RECEIVED_ID.finditer(value)]
-    dates = [moment(text(mail, "Date")) for mail in returned] + [moment(text(one, "Arrival-Date")) for one in blocks]
+    dates = [parsed_time(text(mail, "Date")) for mail in returned] + [
+        parsed_time(text(one, "Arrival-Date")) for one in blocks
+    ]
     return Origin(
         senders=frozenset(addresses_in(message, "To", "Delivered-To", "X-Original-To")).union(
             *(addresses_in(mail, "From", "Return-Path") for mail in returned)

@@ -164,7 +164,7 @@ def _unconfirmed_in_chats(events: Sequence[InboundEvent]) -> dict[int, Row]:
     asked = [one for same in by_chat.values() for one in same if len(set(_all(same, "provider_id"))) == 1]
     if not asked:
         return {}
-    told = known_ids.known_addresses([(event.account_id, event.address) for event in asked if event.address])
+    told = known_ids.addresses_of_ids([(event.account_id, event.address) for event in asked if event.address])
     in_chats = [(event, chat) for event in asked for chat in _chats_of(event, told)]
     asked = [event for event, _ in in_chats]
     facts = {"event": _all(asked, "pk"), "account": _all(asked, "account_id"), "at": _all(asked, "happened_at")}

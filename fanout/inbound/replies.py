@@ -16,7 +16,7 @@ from accounts.channels.paired import is_hidden
 from accounts.channels.provider_events import EventKind
 from fanout.database import Row, carry_out, execute
 from fanout.inbound import known_ids
-from fanout.inbound.event_store import SILENCES, WHOLE_SECOND, HeldUp
+from fanout.inbound.event_store import SUPPRESSED_AS, WHOLE_SECOND, ServerNotAccepted
 from fanout.inbound.reply_mails import our_subjects
 from fanout.lanes.chats import note_message_from
 from fanout.models import InboundEvent, RunTarget
@@ -55,7 +55,7 @@ def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
         return _apply_edit(event, now)
     if event.opts_out or _opts_out_after_all(event):
         words = _note_reply(event, recipients, now, opted_out=True)
-        opt_out(event.address, *SILENCES[EventKind.REPLY])
+        opt_out(event.address, *SUPPRESSED_AS[EventKind.REPLY])
         return "; ".join([*words, "opted out and suppressed"])
     return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
 
@@ -65,7 +65,7 @@ def _apply_edit(event: InboundEvent, now: datetime) -> str:
     if not (event.opts_out or _opts_out_after_all(event)):
         return "kept: an edit of an earlier message"
     note_opt_out(event, now)
-    opt_out(event.address, *SILENCES[EventKind.REPLY])
+    opt_out(event.address, *SUPPRESSED_AS[EventKind.REPLY])
     return "opted out and suppressed, by an edit of an earlier message"
 
 
@@ -96,7 +96,7 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
         words.append("no Message 2: the address is suppressed")
     elif message_1 is not None:
         if not server.may_fire():  # the Message 2 that the database has lost may be out already
-            raise HeldUp
+            raise ServerNotAccepted
         words.append(message_2.queue_for_reply(message_1["id"], recipients, event.happened_at, now))
     return words
 
@@ -267,18 +267,14 @@ def unsubscribe(event: InboundEvent, now: datetime) -> str:
     wishes = InboundEvent.objects.filter(kind=event.kind, account=event.account_id, address=event.address)
     if wishes.filter(happened_at__gt=event.happened_at, detail__resumed=True).exists():
         return "nothing: the person took it back later"
-    return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed", now)
+    return suppress_as_reported(event, "unsubscribed", now)
 
 
-def complaint(event: InboundEvent, now: datetime) -> str:
-    return _by_provider(event, Reason.COMPLAINT, Source.PROVIDER, "complained", now)
-
-
-def _by_provider(
-    event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str, now: datetime
-) -> str:
+def suppress_as_reported(event: InboundEvent, what: str, now: datetime) -> str:
+    """Opt out the person of a wish or complaint that the provider reports, and return in words what was done."""
     if not event.address or event.group:
-        return "nothing: it names no person"
+        return NO_PERSON
+    reason, source, _ = SUPPRESSED_AS[EventKind(event.kind)]
     use_stored_spelling(event)
     if stays_forgotten(event.address, recipients_at(event.address)):
         return forget(event)

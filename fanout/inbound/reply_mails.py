@@ -21,7 +21,7 @@ from accounts.channels.mail import one_line
 from accounts.channels.provider_events import EventKind, ProviderEvent
 from accounts.channels.reply_text import own_words, text_of_html, written
 from fanout.inbound.event_store import store
-from fanout.inbound.mails import blocks_in, decoded, decoded_words, mailbox, moment, read_mail
+from fanout.inbound.mails import blocks_in, decoded, decoded_words, mailbox, parsed_time, read_mail
 from fanout.models import RunTarget
 from fanout.rules.message_ids import Named, message_id, named_in
 from reminders.opt_outs import bare, decide_by_words, essence
@@ -95,7 +95,7 @@ def parse_reply(raw: bytes) -> ReplyMail | None:
     if named is None or not address:
         return None
     key = f"mail-reply-{hashlib.sha256(_header(mail, 'Message-ID').encode() or raw).hexdigest()}"
-    at = moment(_header(mail, "Date"))
+    at = parsed_time(_header(mail, "Date"))
     if receipt is not None:
         return _as_receipt(receipt, ReplyMail(key, named, address, "", at))
     body, subject = _text(mail), _subject(mail)

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from fanout.database import Row, execute
 from fanout.inbound import bounces, complaints, known_ids, receipts, replies, sessions
-from fanout.inbound.event_store import HeldUp, NotYet, look_again, wait_for_word
+from fanout.inbound.event_store import NotYet, ServerNotAccepted, look_again, put_off_while_held
 from fanout.models import InboundEvent
 
 log = logging.getLogger("crier.inbound")
@@ -53,14 +53,14 @@ def run(seconds: float, stop_asked: Callable[[], bool]) -> bool:
     return mine
 
 
-HELD = """
+LOCK_IS_HELD = """
 SELECT 1 AS held FROM pg_locks l JOIN pg_database d ON d.oid = l.database
  WHERE l.locktype = 'advisory' AND l.classid = %(lock)s AND l.objid = 0 AND d.datname = current_database()
 """
 
 
 def is_running() -> bool:
-    return bool(execute(HELD, {"lock": LOCK}))
+    return bool(execute(LOCK_IS_HELD, {"lock": LOCK}))
 
 
 @contextmanager
@@ -110,8 +110,8 @@ def work_on_opt_outs(now: datetime) -> int:
 LINE = "CASE kind WHEN 'session' THEN account_id::text ELSE address END"
 # The lines in which an event waits for another try, and since which event; not those that only look again
 # (`look_again`). They are few and have an index of their own. An opt-out holds up what came before it too.
-HELD_UP = f"""
-SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
+WAITING_LINES = f"""
+SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS waiting_lines
   FROM (SELECT {LINE} AS line, min(CASE WHEN opts_out THEN 0 ELSE id END) AS since FROM fanout_inboundevent
          WHERE state = 'new' AND kind NOT IN ('delivered', 'read') AND next_attempt_at IS NOT NULL
            AND next_attempt_at > %(now)s AND attempts > 0
@@ -124,25 +124,25 @@ READY = f"""
 SELECT id, {LINE} AS line FROM fanout_inboundevent
  WHERE state = 'new' AND kind NOT IN ('delivered', 'read') AND NOT opts_out
    AND (next_attempt_at IS NULL OR next_attempt_at <= %(now)s)
-   AND coalesce((%(held_up)s::jsonb ->> ({LINE}))::bigint > id, true)
+   AND coalesce((%(waiting_lines)s::jsonb ->> ({LINE}))::bigint > id, true)
  ORDER BY id LIMIT {BATCH}
 """
 
 
 def ready(now: datetime) -> list[Row]:
     """Return the next events, in order, each with its line."""
-    (waiting,) = execute(HELD_UP, {"now": now})
+    (waiting,) = execute(WAITING_LINES, {"now": now})
     return execute(READY, {"now": now, **waiting})
 
 
 def work_on_ready(now: datetime) -> int:
     rows = ready(now)
-    held_up: set[str] = set()
+    waiting_lines: set[str] = set()
     for row in rows:
         # A batch may take seconds, and an opt-out that comes meanwhile must not wait for its end.
         work_on_opt_outs(now)
-        if row["line"] not in held_up and not work_on(row["id"], now) and row["line"]:
-            held_up.add(row["line"])
+        if row["line"] not in waiting_lines and not work_on(row["id"], now) and row["line"]:
+            waiting_lines.add(row["line"])
     return len(rows)
 
 
@@ -206,8 +206,8 @@ def _do(pk: int, now: datetime) -> None:
             InboundEvent.objects.filter(pk=pk).update(attempts=Greatest(F("attempts") - 1, 0))
             look_again([event], now)
             return
-        except HeldUp:
-            wait_for_word(pk, now)
+        except ServerNotAccepted:
+            put_off_while_held(pk, now)
             return
         execute(DONE, {"id": pk, "effect": effect[:EFFECT_LENGTH]})
 

@@ -12,14 +12,16 @@ from django.conf import settings
 
 from accounts import knobs
 from accounts.channels.registry import channel
+from accounts.inputs import EVERY_DAY
 from accounts.models import Account
+from accounts.presets import HOURS
 from fanout.database import Steps, carry_out
 from fanout.lanes.chats import BEGUN_TODAY, budget_of, hold_of
 from fanout.models import LaneState
 from fanout.rules.gates import AccountFacts
 from fanout.rules.new_chat_limits import NO_HOLD, NO_LIMIT, NewChats
 from fanout.rules.pace import PaceSettings, PaceState, slowed
-from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds
+from reminders.window import BusinessHours, local_day_bounds
 
 Row = Mapping[str, Any]  # a row's columns
 UNLIMITED = AccountFacts("active", "", None, BusinessHours("UTC"))
@@ -110,7 +112,7 @@ def account_facts(account: Row) -> AccountFacts:
 
 
 #: the columns of an account that `calendar_of` reads
-CALENDAR_COLUMNS = ("timezone", "hours_start", "hours_end", "send_days")
+CALENDAR_COLUMNS = ("timezone", *HOURS)
 
 
 def calendar_of(account: Row) -> BusinessHours:

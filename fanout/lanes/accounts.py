@@ -1,5 +1,5 @@
 """Add and change accounts, for the admin and the shell alike: checked, saved, noted in the timeline, and the lane is
-woken. Also their webhook addresses, and whether they are verified."""
+woken. Also their webhook addresses, and whether they are tested."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ UPDATE accounts_account a SET untested_since = NULL
 
 
 def mark_untested(account: Account, now: datetime) -> None:
-    """Mark an account as not verified after its settings changed. Pairing verifies an account by itself."""
+    """Mark an account as not tested after its settings changed. Pairing tests an account by itself."""
     if not channel(account.channel).pairs:
         account.untested_since = now
 
@@ -242,6 +242,6 @@ def sign_in_result(account: Account, result: SignIn) -> str:
 
 
 def note_deliveries(now: datetime) -> None:
-    """Mark accounts as verified that delivered something since they were added or changed."""
+    """Mark accounts as tested that delivered something since they were added or changed."""
     with connection.cursor() as cursor:
         cursor.execute(VERIFY_BY_DELIVERY, {"actions": list(Action.values)})

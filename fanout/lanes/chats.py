@@ -176,7 +176,7 @@ def new_recipients(pairs: Collection[tuple[int, int]]) -> set[int]:
     return {row["id"] for row in execute(NEW_RECIPIENTS, columns)} if pairs else set()
 
 
-def known_addresses(account_id: int, addresses: Collection[str]) -> set[str]:
+def addresses_with_chat(account_id: int, addresses: Collection[str]) -> set[str]:
     """Return the addresses that the account has a chat with."""
     chats = KnownChat.objects.filter(account=account_id, address__in=addresses)
     return set(chats.values_list("address", flat=True))

@@ -15,7 +15,7 @@ from fanout.lanes.telling import add_event, tell
 from fanout.rules import breaker
 from fanout.rules.outcomes import AccountChange
 from reminders.models import Suppression
-from reminders.suppressions import SUPPRESS, New
+from reminders.suppressions import SUPPRESS, NewSuppression
 
 Status = Account.Status
 
@@ -154,5 +154,5 @@ def judge_address(address: str, detail: str, now: datetime) -> Steps[bool]:
     if not breaker.worn_out([row["soft"] for row in rows]):
         return False
     until = now + timedelta(days=settings.SOFT_BOUNCE_SUPPRESS_DAYS)
-    new = New(address, Suppression.Reason.SOFT_BOUNCES, Suppression.Source.PROVIDER, detail, now, until)
+    new = NewSuppression(address, Suppression.Reason.SOFT_BOUNCES, Suppression.Source.PROVIDER, detail, now, until)
     return bool((yield SUPPRESS, asdict(new)))

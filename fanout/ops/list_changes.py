@@ -69,18 +69,18 @@ def delete_segment(segment: Segment, user: Any, now: datetime) -> ControlResult:
     return ControlResult(True, f"{segment.name} is deleted.")
 
 
-def suppress(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
+def suppress(news: Sequence[suppressions.NewSuppression], user: Any, now: datetime) -> int:
     """Suppress the addresses. Returns how many suppressions changed."""
     return _suppress("suppressed", news, user, now)
 
 
-def import_suppressions(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
+def import_suppressions(news: Sequence[suppressions.NewSuppression], user: Any, now: datetime) -> int:
     """Suppress the addresses. Returns how many suppressions changed."""
     return _suppress("imported suppressions", news, user, now)
 
 
 @transaction.atomic
-def _suppress(verb: str, news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
+def _suppress(verb: str, news: Sequence[suppressions.NewSuppression], user: Any, now: datetime) -> int:
     changed = suppressions.suppress_all(news)
     note(verb, None, user, now, counted(changed, "address"))
     return changed

@@ -19,7 +19,7 @@ from accounts import access
 from accounts.models import Account
 from fanout.models import Run
 from fanout.plans.outlook import RunOutlook, slowest
-from fanout.plans.projection import AccountSnapshot, moment
+from fanout.plans.projection import AccountSnapshot, as_datetime
 from fanout.plans.queue import Senders, read_senders, starts_at
 from fanout.plans.upcoming import Ahead, Firing, due_reminders, look_ahead_until
 from reminders.models import Reminder
@@ -214,13 +214,13 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
             if run is None or outlook.first is None:
                 continue
             resumes = run.status == Run.Status.PAUSED
-            begins = max(moment(outlook.first), starts_at(run))
+            begins = max(as_datetime(outlook.first), starts_at(run))
             entry = Entry(
                 account=pk,
                 day=_day(begins, zone),
                 due=starts_at(run),
                 begins=begins,
-                ends=moment(outlook.last) if outlook.last else None,
+                ends=as_datetime(outlook.last) if outlook.last else None,
                 title=run.title if run.pk in seen else UNSEEN,
                 targets=queued.work.targets,
                 tone=GOOD if len(outlook.days) == 1 else LATER,
@@ -283,7 +283,7 @@ def _count(
         for number, plan in enumerate(outlook.days):
             day = _day(plan.ends_at, zone)
             planned[day] += plan.messages
-            first = moment(outlook.first) if number == 0 and outlook.first is not None else None
+            first = as_datetime(outlook.first) if number == 0 and outlook.first is not None else None
             begins = max(first or _opening(snapshot, day, zone), _starts(day, zone))
             busy[day].append((begins, max(begins, plan.ends_at)))
     pace = slowest(snapshot.pace_settings, 1, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]

@@ -33,7 +33,7 @@ from fanout.plans.outlook import (
     slowest,
     what_binds,
 )
-from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, outside_hours
+from fanout.plans.projection import AccountSnapshot, Queued, Work, as_datetime, outside_hours
 from fanout.plans.queue import (
     ByLane,
     Senders,
@@ -121,8 +121,8 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
     begun = [share for share in shares if share.mine.first is not None]
     soonest = min(begun, key=lambda share: share.mine.first or 0.0, default=None)
     forecast = Forecast(
-        starts_at=moment(soonest.mine.first) if soonest and soonest.mine.first is not None else None,
-        ends_at=moment(slowest_share.end) if 0 < slowest_share.end < math.inf else None,
+        starts_at=as_datetime(soonest.mine.first) if soonest and soonest.mine.first is not None else None,
+        ends_at=as_datetime(slowest_share.end) if 0 < slowest_share.end < math.inf else None,
         fits=fits_count >= left,
         fits_count=fits_count,
         bound_by=bound_by,

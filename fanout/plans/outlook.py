@@ -22,7 +22,7 @@ from fanout.plans.projection import (
     ProjectedRun,
     Queued,
     SendingPeriod,
-    moment,
+    as_datetime,
     project_sends,
     projected_limits,
     whose_turn,
@@ -66,7 +66,7 @@ class RunOutlook:
         if self.days and self.days[-1].date == period.day:
             day = self.days.pop()
             messages, targets = messages + day.messages, targets + day.targets
-        self.days.append(DayPlan(period.day, targets, messages, moment(at)))
+        self.days.append(DayPlan(period.day, targets, messages, as_datetime(at)))
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ def _at_speed(
     """Yield what the projection has left, with a message every so many seconds, period by period."""
     left = [queued.work.messages - run.messages for queued, run in zip(queue, ahead.runs)]
     limits = projected_limits(account, now, ahead.by_cap, ahead.new_chats)
-    runs = [ProjectedRun(n, queued, account, moment(at), limits) for n, queued in enumerate(queue)]
+    runs = [ProjectedRun(n, queued, account, as_datetime(at), limits) for n, queued in enumerate(queue)]
     idle_since, seconds = at, max(seconds, 1e-6)
     while (runs := [run for run in runs if left[run.number]]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
@@ -348,7 +348,7 @@ def _budget_used_up(share: LaneShare, budget: int, starts: datetime, now: dateti
     today, first = (local_date(account.hours.timezone, at) for at in (now, starts))
     begun = {first: 0} | share.ahead.new_chats
     begun[today] = begun.get(today, 0) + account.new_chats.begun
-    last = local_date(account.hours.timezone, moment(share.end)) if share.end < math.inf else None
+    last = local_date(account.hours.timezone, as_datetime(share.end)) if share.end < math.inf else None
     return any(n >= budget for day, n in begun.items() if day and day >= first and (last is None or day < last))
 
 

@@ -14,7 +14,7 @@ from itertools import islice, tee
 from typing import NamedTuple
 
 from fanout.models import Run, RunTarget
-from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, project_sends
+from fanout.plans.projection import AccountSnapshot, Queued, Work, as_datetime, project_sends
 from reminders.window import Window
 
 
@@ -78,7 +78,7 @@ def _first_moments(
     before = len(account.queued_before)
     for number, _, at, first, _ in project_sends(account, [*account.queued_before, *mine], now, rng):
         if first and number >= before:
-            yield mine[number - before].new_chats, moment(at)
+            yield mine[number - before].new_chats, as_datetime(at)
 
 
 def _apart(moments: Iterator[tuple[bool, datetime]], mine: Sequence[Queued]) -> tuple[Moments, Moments]:

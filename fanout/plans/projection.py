@@ -174,7 +174,7 @@ def whose_turn(runs: Sequence[ProjectedRun], at: float) -> tuple[ProjectedRun | 
     return None, until
 
 
-def moment(at: float) -> datetime:
+def as_datetime(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 

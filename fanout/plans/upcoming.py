@@ -17,7 +17,7 @@ from fanout.lanes.account_state import calendar_of
 from fanout.plans.audience import kinds_by_reminder, new_chats
 from fanout.plans.follow_up_steps import PlannedStep, step_title, steps_of_firing, steps_of_runs
 from fanout.plans.outlook import MOST_PROJECTED, LaneOutlook, RunOutlook, combined, look_ahead
-from fanout.plans.projection import Queued, Work, moment, outside_hours
+from fanout.plans.projection import Queued, Work, as_datetime, outside_hours
 from fanout.plans.queue import Senders, new_share, queue_order
 from fanout.rules.gates import BUSINESS_HOURS, local_date
 from reminders.models import Reminder
@@ -56,11 +56,11 @@ class Firing:
 
     @property
     def starts_at(self) -> datetime | None:
-        return moment(min(firsts)) if (firsts := [lane.first for lane in self._begun if lane.first]) else None
+        return as_datetime(min(firsts)) if (firsts := [lane.first for lane in self._begun if lane.first]) else None
 
     @property
     def ends_at(self) -> datetime | None:
-        return moment(max(lane.last or 0.0 for lane in self._begun)) if self._begun else None
+        return as_datetime(max(lane.last or 0.0 for lane in self._begun)) if self._begun else None
 
     @property
     def _begun(self) -> list[RunOutlook]:

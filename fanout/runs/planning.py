@@ -19,7 +19,7 @@ from accounts.models import Account
 from fanout.database import LOCK_RUNS, execute
 from fanout.lanes.chats import chats_with
 from fanout.models import Run, RunTarget
-from fanout.plans.projection import Queued, moment, project_sends
+from fanout.plans.projection import Queued, as_datetime, project_sends
 from fanout.plans.queue import account_snapshot
 from fanout.runs.transitions import UNFINISHED
 
@@ -69,7 +69,7 @@ def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tupl
     }
     for number, _, at, first, _ in project_sends(snapshot, queue, now, random.Random(account.pk)):
         if first and number in targets and (pk := next(targets[number], None)) is not None:
-            yield pk, moment(at)
+            yield pk, as_datetime(at)
 
 
 def _targets(queued: Queued, account: Account, limited: bool, retrying: bool) -> Iterator[int]:

@@ -22,7 +22,7 @@ from fanout.engine import lost_commits
 from fanout.engine.claim_journal import Beat, ClaimJournal, boot
 from fanout.engine.commit import Claim, Result
 from fanout.inbound import worker
-from fanout.inbound.event_store import HELD_UP_FOR
+from fanout.inbound.event_store import LOOK_AT_SERVER_AGAIN
 from fanout.models import Driver, InboundEvent, KnownServer, LaneState, LostClaim, Notification, Run
 from fanout.ops import tasks
 from fanout.runs import controls, recovery, server
@@ -337,7 +337,7 @@ def test_a_reply_waits_with_message_2_while_the_server_is_not_accepted(stage: St
     event = stored(run.account, 0, stage.now)
     for _ in range(worker.MOST_ATTEMPTS + 1):
         worker.step(stage.now)
-        stage.now += HELD_UP_FOR
+        stage.now += LOOK_AT_SERVER_AGAIN
     event.refresh_from_db()
     assert (event.state, event.attempts, event.effect) == ("new", 0, server.NOT_ACCEPTED)
     assert run.targets.get().replied_at is not None

@@ -26,7 +26,7 @@ from fanout.engine.connection import BlockingLink, prepare
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.models import Activity, LaneState, Run, RunTarget
-from reminders.suppressions import New, suppress
+from reminders.suppressions import NewSuppression, suppress
 from tests.engine.stage import FarAwayTransport, Stage, books_balance, fresh
 from tests.engine.test_database_trouble import cut
 from tests.factories import AccountFactory, RunTargetFactory
@@ -194,7 +194,7 @@ def test_after_a_crash_no_more_is_unconfirmed_than_was_in_flight(
 def test_a_lane_whose_skips_are_refused_does_not_spin(stage: Stage) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=4))
     for address in run.targets.values_list("address", flat=True):
-        suppress(New(address, "manual", "operator", "", stage.now, None, None))
+        suppress(NewSuppression(address, "manual", "operator", "", stage.now, None, None))
     fault = Fault((("fanout_runtarget", "UPDATE", "NEW.status = 'skipped'"),))
     fault.begin()
     stage.play(10)

@@ -153,7 +153,7 @@ def test_new_among_and_the_addresses_that_are_known() -> None:
     everybody = Recipient.objects.filter(pk__in=[one.pk for one in people])
     assert chats.new_among(everybody, account.pk) == 2
     addresses = [one.address for one in people]
-    assert chats.known_addresses(account.pk, addresses) == {people[0].address}
+    assert chats.addresses_with_chat(account.pk, addresses) == {people[0].address}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from fanout.models import LaneState, Run, RunTarget
 from fanout.plans import queue
 from fanout.plans.forecast import _wholly_queued, goes_on_from
-from fanout.plans.projection import Queued, Work, moment, project_sends
+from fanout.plans.projection import Queued, Work, as_datetime, project_sends
 from fanout.runs import corrections
 from fanout.runs.planning import plan_anew
 from reminders.models import Recipient
@@ -257,7 +257,7 @@ def test_how_many_new_chats_an_account_begins(new: int, persons: int, senders: i
 def test_a_suspended_account_sends_when_it_is_over(account: dict[str, Any], held: bool) -> None:
     plan = queue.account_snapshot(AccountFactory.create(**account), NOW)
     (send,) = project_sends(plan, [Queued(Work.of(1), Window("UTC"), NOW)], NOW, random.Random(1))
-    assert moment(send.at) == (NOW + HOUR if held else NOW)
+    assert as_datetime(send.at) == (NOW + HOUR if held else NOW)
 
 
 def test_a_run_that_is_being_prepared_owes_what_was_not_copied_yet() -> None:

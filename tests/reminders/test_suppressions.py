@@ -9,7 +9,7 @@ import pytest
 
 from reminders import suppressions
 from reminders.models import Suppression
-from reminders.suppressions import New, in_force, lift, suppress, suppress_all
+from reminders.suppressions import NewSuppression, in_force, lift, suppress, suppress_all
 from tests.factories import SuppressionFactory, UserFactory
 
 NOW = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)
@@ -17,8 +17,8 @@ ANN = "ann@example.org"
 WEEK, MONTH = NOW + timedelta(days=7), NOW + timedelta(days=30)
 
 
-def new(address: str = ANN, reason: str = "manual", **more: Any) -> New:
-    return New(address, reason, "operator", "", NOW, **more)
+def new(address: str = ANN, reason: str = "manual", **more: Any) -> NewSuppression:
+    return NewSuppression(address, reason, "operator", "", NOW, **more)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from accounts.channels import registry
 from fanout.models.run import PauseReason
 from fanout.plans.forecast import Reader, forecast_lanes
 from fanout.plans.outlook import LaneWork
-from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, project_sends
+from fanout.plans.projection import AccountSnapshot, Queued, Work, as_datetime, project_sends
 from fanout.rules import gates
 from fanout.rules.follow_up_limits import Limits, Prospect
 from fanout.rules.gates import (
@@ -249,7 +249,7 @@ def test_the_forecast_projects_every_limit(limit: LaneLimit) -> None:
     lane = AccountSnapshot(1, PaceSettings(60), facts.hours, base_facts=facts, cap=facts.cap, used=facts.used)
     queue = [Queued(Work.of(1), closed.window, NOON)]
     (send,) = project_sends(lane, queue, NOON, random.Random(1))
-    assert moment(send.at) == closed.until
+    assert as_datetime(send.at) == closed.until
 
 
 def test_a_new_limit_needs_its_description_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from fanout.management.commands.retention import delete_run
 from fanout.models import Run
 from fanout.runs import controls, corrections, transitions
 from reminders import suppressions
-from reminders.suppressions import New
+from reminders.suppressions import NewSuppression
 from tests.simulation.judge import Judge
 from tests.simulation.schedule import Pair
 
@@ -86,7 +86,7 @@ class Operators:
 
     def _suppress(self, run: Run, now: datetime) -> None:
         address = run.targets.order_by("-position")[0].address
-        suppressions.suppress(New(address, "manual", "operator", "", now, None, None))
+        suppressions.suppress(NewSuppression(address, "manual", "operator", "", now, None, None))
         self.judge.stopped["address", address] = now
 
     def _opt_out(self, run: Run, now: datetime) -> None:

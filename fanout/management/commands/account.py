@@ -16,8 +16,10 @@ from django.utils import timezone
 
 from accounts.channels.registry import channel, channels, offered
 from accounts.channels.settings import FieldKind
+from accounts.inputs import EVERY_DAY, SEND_DAYS
 from accounts.knobs import KNOBS
 from accounts.models import Account
+from accounts.presets import HOURS, WARMUP
 from fanout.lanes import accounts
 from fanout.lanes.accounts import Change
 from fanout.lanes.paired_numbers import CannotMove, NumberHealth, move, number_health
@@ -159,15 +161,10 @@ COLUMNS = {
     "label",
     "address",
     "timezone",
-    "hours_start",
-    "hours_end",
-    "send_days",
-    "warmup_started_on",
-    "warmup_days",
-    "warmup_floor",
+    *HOURS,
+    *WARMUP,
     *KNOBS,
 }
-WEEKDAYS = set("1234567")
 
 
 def parse_pairs(typed: list[str]) -> dict[str, str]:
@@ -220,9 +217,9 @@ def parse_column(name: str, raw: str) -> Any:
 def parse_send_days(raw: str) -> list[int] | None:
     """Return ISO weekdays; None for every day."""
     words = [word.strip() for word in raw.split(",")] if raw.strip() else []
-    wrong = [word for word in words if word not in WEEKDAYS]
+    wrong = [word for word in words if word not in map(str, EVERY_DAY)]
     if wrong:
-        raise BadInput(f"send_days takes numbers from 1 (Monday) to 7 (Sunday) such as 1,2,3, not {wrong[0]!r}.")
+        raise BadInput(f"{SEND_DAYS} Give them as 1,2,3, not {wrong[0]!r}.")
     return [int(word) for word in words] or None
 
 

@@ -50,7 +50,7 @@ class Command(CrierCommand):
         now, source = timezone.now(), Suppression.Source.OPERATOR.value
         until, detail = end_of(options["days"], now), options["detail"].replace("\x00", "")[:500]
         addresses = normal(options["addresses"])
-        news = [suppressions.New(one, options["reason"], source, detail, now, until) for one in addresses]
+        news = [suppressions.NewSuppression(one, options["reason"], source, detail, now, until) for one in addresses]
         added = list_changes.suppress(news, None, now)
         self.answer({"added": added, "known": len(news) - added}, added_line(added, len(news)))
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from accounts.channels.provider_events import EventKind
 from fanout.database import carry_out
 from fanout.inbound import replies
-from fanout.inbound.event_store import SILENCES
+from fanout.inbound.event_store import SUPPRESSED_AS
 from fanout.management.demo.cast import FOOD_BANK, OFFICE_CAP, VOLUNTEERS, ZONE, Cast
 from fanout.management.demo.provider_book import BY_DEMO
 from fanout.models import Activity, Event, InboundEvent, Notification, PauseReason, Run, RunTarget
@@ -312,7 +312,7 @@ def _write_answers(run: Run, past: Past, targets: Sequence[RunTarget]) -> None:
             handled_by=run.owner.get_username() if handled and not opts_out else "",
         )
         if opts_out:
-            replies.opt_out(target.address, *SILENCES[EventKind.REPLY])
+            replies.opt_out(target.address, *SUPPRESSED_AS[EventKind.REPLY])
 
 
 # --- the verdict ------------------------------------------------------------------------------------------
