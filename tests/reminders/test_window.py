@@ -13,9 +13,8 @@ from django.db import connection
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from accounts.inputs import valid_timezone
+from accounts.inputs import EVERY_DAY, valid_timezone
 from reminders.window import (
-    EVERY_DAY,
     BusinessHours,
     Window,
     local_day_bounds,
