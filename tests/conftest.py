@@ -21,6 +21,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 
 from tests import emptying
+from tests.engine.sessions import SESSIONS
 from tests.engine.stage import Stage
 
 # The same examples in every run, without a deadline: the machine may be busy. `make search` draws new ones.
@@ -206,6 +207,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
                 server.execute(f"ALTER DATABASE {name} RENAME TO {template}")
             server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield
+        SESSIONS.close()
         connection.close()
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # a process of the last test may be about to end
     settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = original

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile
 from django.db import connection
@@ -27,13 +26,14 @@ from accounts.channels.sandbox.transport import MemorySandboxTransport
 from accounts.models import Account
 from fanout.database import conninfo, execute
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import BlockingLink, Link, prepare
+from fanout.engine.connection import Link, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.models import Run
 from fanout.runs import controls
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
+from tests.engine.sessions import SESSIONS, PooledLink
 
 MONDAY = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(1000)
@@ -136,7 +136,7 @@ class Stage:
     ) -> None:
         self.clock = clock
         self.stirred = asyncio.Event()
-        self.watching = psycopg.connect(conninfo(connection.settings_dict), autocommit=True)
+        self.watching, _ = open_link("looks at the stage")
         others = [asyncio.create_task(self._happen(clock, *happening)) for happening in happenings]
         workers = [asyncio.create_task(self._work(clock, drivers)) for _ in range(drivers)]
         try:
@@ -146,7 +146,7 @@ class Stage:
                 await self._until_idle(clock, others)
         finally:
             await (self._die(workers) if crash else self._drain(workers))
-            self.watching.close()
+            await self.watching.close()
             for task in workers + others:
                 if task.done() and not task.cancelled():
                     task.result()
@@ -162,8 +162,7 @@ class Stage:
 
     async def _die(self, workers: list[asyncio.Task[None]]) -> None:
         for ledger in self.ledgers:
-            ledger.locks.connection.close()  # type: ignore[attr-defined]
-            ledger.reads.connection.close()  # type: ignore[attr-defined]
+            await ledger.close_connections()
         ours = asyncio.all_tasks() - self.at_provider - {asyncio.current_task()}
         for task in ours:
             task.cancel()
@@ -184,17 +183,16 @@ class Stage:
         pause = 1.0
         while True:
             await clock.sleep(pause)
-            earliest, everything_happened = self._earliest_due(), all(task.done() for task in others)
+            earliest, everything_happened = await self._earliest_due(), all(task.done() for task in others)
             if earliest is None and everything_happened:
                 return
             pause = 1.0
             if earliest is not None and everything_happened:
                 pause = min(max(pause, (earliest - clock.now()).total_seconds()), LONGEST_SLEEP)
 
-    def _earliest_due(self) -> datetime | None:
-        row = self.watching.execute("SELECT min(due_at) FROM fanout_lanestate").fetchone()
-        assert row is not None
-        at: datetime | None = row[0]
+    async def _earliest_due(self) -> datetime | None:
+        (row,) = await self.watching.query("SELECT min(due_at) AS at FROM fanout_lanestate")
+        at: datetime | None = row["at"]
         return at
 
     async def _work(self, clock: VirtualClock, drivers: int) -> None:
@@ -221,7 +219,7 @@ class Stage:
     async def _skip_idle_slices(self, clock: VirtualClock) -> None:
         """Sleep while every lane is parked for longer than a slice; a happening ends the sleep."""
         while not self.stopping:
-            earliest = self._earliest_due()
+            earliest = await self._earliest_due()
             idle = (earliest - clock.now()).total_seconds() - self.slice_seconds if earliest else 0.0
             if idle <= 0:
                 return
@@ -231,11 +229,12 @@ class Stage:
                     await self.stirred.wait()
 
     async def open_ledger(self, outbox: Outbox) -> Ledger:
-        info = conninfo(connection.settings_dict)
-        link = await prepare(BlockingLink.open(info))
-        await link.query("SET synchronous_commit = off")
-        await link.query("SET lock_timeout = '500ms'")  # in real time: a shorter one than drivers have
-        ledger = CountingLedger(link, BlockingLink.open(info), self, outbox)
+        locks, is_new = open_link("claims of the stage")
+        if is_new:
+            await prepare(locks)
+            await locks.query("SET synchronous_commit = off")
+        reads, _ = open_link("reads of the stage")
+        ledger = CountingLedger(locks, reads, self, outbox)
         self.ledgers = [ledger for ledger in self.ledgers if not ledger.locks.closed] + [ledger]
         return ledger
 
@@ -295,6 +294,13 @@ class CountingLedger(Ledger):
     async def read(self, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
         self.stage.reads.append(statement)
         return await super().read(statement, parameters)
+
+
+def open_link(use: str) -> tuple[PooledLink, bool]:
+    """Return a link for this use, and whether its session is new."""
+    info = conninfo(connection.settings_dict)
+    session, is_new = SESSIONS.take(info, use)
+    return PooledLink(session, info, use), is_new
 
 
 def noon_zone(now: datetime) -> str:
