@@ -44,14 +44,22 @@ SLOW = (
 #: them at the end.
 LONGEST = (
     "tests/engine/test_processes.py::test_kills",
+    "tests/ops/test_webhook_processes",
     "tests/browser/test_axe",
+    "tests/simulation/test_schedules.py::test_the_invariants",
+    "tests/simulation/test_plants",
+    "tests/security/test_permission_matrix.py::test_pages",
+    "tests/config/test_problems.py::test_simulate_works",
+    "tests/config/test_up",
+    "tests/engine/test_storing.py::test_lanes_wait",
+    "tests/api/test_schema",
+    "tests/browser/test_guide",
+    "tests/plans/test_forecast.py::test_within",
     "tests/ops/test_broker.py::test_a_real_cluster",
+    "tests/runs/test_at_the_same_moment.py::test_every_pair",
     "tests/engine/test_processes.py::test_five_hundred_lanes",
     "tests/engine/test_simulation.py::test_three_thousand_lanes",
-    "tests/config/test_up",
     "tests/mutants/test_sample.py::test_every_mutant",
-    "tests/security/test_permission_matrix.py::test_pages",
-    "tests/simulation/test_schedules.py::test_the_invariants",
     "tests/runs/test_message_2_processes",
 )
 ROOT = Path(__file__).resolve().parent.parent

@@ -376,8 +376,8 @@ def test_at_full_pace_98_percent_of_what_is_permitted_is_used(stage: Stage) -> N
 @pytest.mark.parametrize(
     ("groups", "parts", "low", "high"),
     [
-        pytest.param(1000, ("image",), 24.9, 30, id="captioned image"),
-        pytest.param(300, ("text", "image"), 14.7, 15.6, id="two parts"),
+        pytest.param(400, ("image",), 9.9, 12, id="captioned image"),
+        pytest.param(100, ("text", "image"), 4.9, 5.7, id="two parts"),
     ],
 )
 def test_many_groups(stage: Stage, groups: int, parts: tuple[str, ...], low: float, high: float) -> None:

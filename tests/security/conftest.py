@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +22,16 @@ def person(operator: User) -> User:
     operator.set_password(PASSWORD)
     operator.save()
     return operator
+
+
+@pytest.fixture
+def unlogged_refusals() -> Iterator[None]:
+    """Leave out the traceback that Django logs of every 403, 404 and 405: formatting it takes time."""
+    log = logging.getLogger("django.request")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    yield
+    log.setLevel(before)
 
 
 def app_code(app: Any, steps: int = 0) -> str:

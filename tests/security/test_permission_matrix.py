@@ -23,7 +23,7 @@ from tests.admin.conftest import login
 from tests.security import world as worlds
 from tests.security.world import ROLES, World
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("unlogged_refusals")]
 HERE = Path(__file__).parent
 
 

@@ -14,19 +14,20 @@ SEEDS = range(101, 113)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, complaint = PLANTS[name]
+    plant, complaint, known = PLANTS[name]
     plant(monkeypatch)
-    complaints = (violation for seed in SEEDS for violation in carry_out(seed).violations)
+    seeds = sorted(SEEDS, key=lambda seed: seed != known)
+    complaints = (violation for seed in seeds for violation in carry_out(seed).violations)
     assert any(complaint in violation for violation in complaints)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_seed_replays_exactly() -> None:
     """Also where another play has left the tables in another order."""
-    first = trace(7)
+    first = trace(7, accounts=15)
     assert len(first) > 50
-    carry_out(8)
-    assert trace(7) == first
+    carry_out(8, accounts=15)
+    assert trace(7, accounts=15) == first
 
 
 def test_a_broken_play_is_named_with_its_seed(capsys: pytest.CaptureFixture[str]) -> None:

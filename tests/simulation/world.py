@@ -265,11 +265,11 @@ def _part(kind: str, n: int) -> dict[str, Any]:
     return part
 
 
-def trace(seed: int) -> list[Any]:
+def trace(seed: int, accounts: int) -> list[Any]:
     """What the provider received, call by call."""
 
     async def play(clock: VirtualClock) -> list[Any]:
-        world = World(play_of(seed), clock)
+        world = World(play_of(seed, accounts), clock)
         await world.run()
         return [*world.book.lines(), world.judge.calls]
 

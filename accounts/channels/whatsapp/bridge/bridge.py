@@ -182,6 +182,7 @@ class Bridge:
         self.sessions[account_id] = session
         self.moved.discard(account_id)
         session.settle_receipts()  # those that waited for the journal
+        self.news.set()  # events that the last bridge could not pass on
         await session.open()
 
     async def _use_journal(self, session: Session, replace: bool = True) -> bool:
