@@ -109,6 +109,18 @@ def test_the_audit_trail_names_the_token(api):
     assert (entry.verb, entry.actor_name, entry.address) == ("paused", "mei (token n8n)", "127.0.0.1")
 
 
+def test_calls_pass_no_middleware_of_pages_and_keep_what_it_protects(api, client):
+    answer = api.get("/runs")
+    assert answer["X-Frame-Options"] == "DENY"
+    assert answer["Content-Security-Policy"].startswith("default-src 'none'")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert not answer.cookies
+    assert not hasattr(answer.wsgi_request, "session")
+    assert api.get("/runs", Host="elsewhere.example").status_code == 400
+    assert api.get("/runs?status=a%00b").status_code == 400
+    assert client.get("/api/v1/nothing").status_code == 404
+
+
 # --- the same POST twice ----------------------------------------------------------------------------------------
 
 
