@@ -74,8 +74,6 @@ INSTALLED_APPS = [
     "django_otp",
     "django_otp.plugins.otp_totp",
     "django_otp.plugins.otp_static",
-    # For the scripts of its page with the API's documentation.
-    "ninja",
 ]
 
 MIDDLEWARE = [

@@ -18,6 +18,7 @@ from accounts.access import NotYours
 from config.problems import first_line
 from fanout.api import accounts, media, messages, recipients, reminders, replies, runs, segments, webhooks
 from fanout.api.conventions import PROBLEM, Problem, ProblemOut, of_validation, problem_response
+from fanout.api.docs import Page
 from fanout.api.door import door
 
 DESCRIPTION = """
@@ -53,6 +54,7 @@ api = CrierApi(
     description=DESCRIPTION,
     urls_namespace="api",
     openapi_url="/openapi.json",
+    docs=Page(),
     docs_url="/docs",
     servers=[{"url": settings.PUBLIC_URL or settings.SITE_URL}],
 )

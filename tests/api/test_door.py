@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -213,7 +214,13 @@ def test_the_documentation_is_open_and_served_by_us(client):
     assert page.status_code == 200
     assert "script-src 'self'" in page["Content-Security-Policy"]
     assert b"http://" not in page.content
-    assert b"cdn" not in page.content
+    assert b"<script" not in page.content
+    words = page.content.decode()
+    for path, operations in document["paths"].items():
+        for method in operations:
+            assert f"<b>{method.upper()}</b> {path}<" in words
+    for link in set(re.findall(r'href="#([^"]+)"', words)):
+        assert f'id="{link}"' in words, link
 
 
 # --- the page ---------------------------------------------------------------------------------------------------
