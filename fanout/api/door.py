@@ -15,7 +15,7 @@ from typing import Any
 from django.core.exceptions import RequestDataTooBig
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
-from django.urls import Resolver404, ResolverMatch, resolve
+from django.urls import Resolver404, resolve
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
@@ -37,7 +37,7 @@ LOST_AFTER = timedelta(minutes=2)
 IN_CHUNKS: tuple[str, ...] = ("/cancel", "/retry-failed", "/settle", "/offload", "/resume", "/erase")
 
 
-PREFIX = "/api/"
+PREFIX = "/api/v1/"
 #: JSON needs nothing from a browser, and is shown in no frame
 HEADERS = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "X-Frame-Options": "DENY"}
 
@@ -47,9 +47,14 @@ def straight_to_the_door(get_response: View) -> View:
     mean nothing to a token, and cost more than most operations."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
-        operation = _operation(request)
-        if operation is None:
+        if not request.path_info.startswith(PREFIX):
             return get_response(request)
+        try:
+            operation = resolve(request.path_info)
+        except Resolver404:
+            return problem_response(Problem(404, "There is nothing here: /api/v1/docs lists all operations."))
+        if not getattr(operation.func, "is_operation", False):
+            return get_response(request)  # the documentation is a page
         request.get_host()  # raises an error for hosts that are not ours
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
             return problem_response(Problem(400, "The request contains a NUL character."))
@@ -64,16 +69,6 @@ def straight_to_the_door(get_response: View) -> View:
         return answer
 
     return middleware
-
-
-def _operation(request: HttpRequest) -> ResolverMatch | None:
-    if not request.path_info.startswith(PREFIX):
-        return None
-    try:
-        match = resolve(request.path_info)
-    except Resolver404:
-        return None
-    return match if getattr(match.func, "is_operation", False) else None
 
 
 def door(view: View) -> View:
@@ -91,6 +86,9 @@ def door(view: View) -> View:
             request.__dict__["caller"] = Caller(use.token.user, use.token)
             request.user = use.token.user  # a session that came along does not count
             answer = _once(request, use, now, lambda: view(request, *args, **kwargs))
+            if answer.status_code == 405:
+                allowed = answer["Allow"]
+                raise Problem(405, f"This address takes {allowed} only.", headers={"Allow": allowed})
         except Problem as problem:
             answer = problem_response(problem)
         except RequestDataTooBig:

@@ -16,6 +16,7 @@ from accounts.addresses import AddressError
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.api.conventions import (
+    Answer,
     Caller,
     Done,
     Id,
@@ -70,7 +71,7 @@ class MessageIn(Schema):
     latest: datetime | None = Field(None, description="Not sent at or after this time")
 
 
-class MessageOut(Schema):
+class MessageOut(Answer):
     id: int
     status: str = Field(
         description="accepted, pending, sending, sent, failed, skipped, unconfirmed; refused: it got into no run"
@@ -88,7 +89,7 @@ class MessageOut(Schema):
     problem: str
 
 
-class MessagePage(Schema):
+class MessagePage(Answer):
     items: list[MessageOut]
     next: str | None
 

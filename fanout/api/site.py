@@ -81,7 +81,7 @@ def _invalid(error: Invalid) -> Problem:
     fields: dict[str, str] = {}
     for one in error.errors:
         where = [str(word) for word in one["loc"][1:]] or [str(one["loc"][0])]
-        name = ".".join(where[1:] if one["loc"][0] == "body" and where[1:] else where)
+        name = (".".join(where[1:]) or "body") if one["loc"][0] == "body" else ".".join(where)
         fields.setdefault(name, str(one["msg"]).removeprefix("Value error, "))
     return Problem(422, " ".join(f"{name}: {words}." for name, words in list(fields.items())[:5]), fields)
 

@@ -119,7 +119,20 @@ def test_calls_pass_no_middleware_of_pages_and_keep_what_it_protects(api, client
     assert not hasattr(answer.wsgi_request, "session")
     assert api.get("/runs", Host="elsewhere.example").status_code == 400
     assert api.get("/runs?status=a%00b").status_code == 400
-    assert client.get("/api/v1/nothing").status_code == 404
+
+
+def test_wrong_addresses_and_methods_are_problems_too(api, client):
+    for answer, status in (
+        (client.get("/api/v1/nothing"), 404),
+        (api("delete", "/runs"), 405),
+        (api.post("/messages", []), 422),
+    ):
+        assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
+        assert answer.json()["status"] == status
+    assert api("delete", "/runs")["Allow"] == "GET"
+    bearer = {"Authorization": f"Bearer {api.secret}"}
+    answer = api.client.generic("POST", "/api/v1/messages", b"", "application/json", headers=bearer)
+    assert [one["field"] for one in answer.json()["errors"]] == ["body"], answer.content
 
 
 # --- the same POST twice ----------------------------------------------------------------------------------------
