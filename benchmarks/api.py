@@ -134,7 +134,7 @@ def calls() -> dict[str, str]:
     return {
         "runs": "/runs",
         "runs, deep": asked("/runs", cursor=middle(Run)),
-        "runs, 500": asked("/runs", limit=500),
+        "runs, 200": asked("/runs", limit=200),
         "runs, paused": asked("/runs", status="paused"),
         "runs, partial": asked("/runs", status="partial"),
         "runs, partial, deep": asked("/runs", status="partial", cursor=middle(Run)),

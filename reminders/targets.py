@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -33,7 +34,7 @@ from accounts import access
 from accounts.addresses import KINDS, plurals
 from accounts.channels.registry import channel
 from accounts.models import Account
-from reminders.erasure import without_erased
+from reminders.erasure import digests_of, without_erased
 from reminders.imports import MOST_TAG, Entry
 from reminders.models import Recipient, Reminder
 
@@ -86,6 +87,39 @@ def _store(entries: Sequence[Entry], owner: Any, team: Any) -> int:
     restore(Recipient.objects.filter(among("address", columns[1], TextField()), owner=owner))
     fill_fields(entries, owner)
     return added
+
+
+# Reads the recipient with this address, or adds one unless the address was erased. A message of the API is one call, so
+# that each statement counts.
+FIND_OR_ADD = f"""
+WITH known AS (
+  SELECT r.* FROM reminders_recipient r
+   WHERE r.address = %(address)s AND {access.SEES} AND (%(team)s::bigint IS NULL OR r.team_id = %(team)s)
+   ORDER BY r.id LIMIT 1),
+added AS (
+  INSERT INTO reminders_recipient AS r
+         (owner_id, team_id, kind, address, name, tags, fields, status, follow_up_attempts, created_at)
+  SELECT %(user)s, %(team)s, %(kind)s, %(address)s, %(name)s, '{{}}', '{{}}', %(status)s, 0, %(now)s
+   WHERE NOT EXISTS (SELECT FROM known)
+     AND NOT EXISTS (SELECT FROM reminders_erasedaddress e WHERE e.digest = ANY(%(digests)s))
+  ON CONFLICT (owner_id, address) DO NOTHING
+  RETURNING r.*)
+SELECT * FROM known UNION ALL SELECT * FROM added
+"""  # noqa: S608
+
+
+def find_or_add(entry: Entry, user: Any, team: int | None, now: datetime) -> Recipient | None:
+    """Return the recipient with this address that the person sees, the first of several, or only of one team; a new
+    one where there is none. None where the address was erased and must not come back."""
+    facts: dict[str, Any] = {"address": entry.address, "kind": entry.kind, "name": entry.name, "team": team, "now": now}
+    facts |= {"status": Recipient.Status.ACTIVE.value, "digests": digests_of(entry.address), **access.sees(user)}
+    for found in Recipient.objects.raw(FIND_OR_ADD, facts):
+        return found
+    # Erased; or the person has it, but not in this team; or another call has just added it.
+    mine = Recipient.objects.filter(owner=user, address=entry.address).first()
+    if mine is not None:
+        restore(Recipient.objects.filter(pk=mine.pk))
+    return mine
 
 
 def _execute(statement: str, parameters: Sequence[Any]) -> int:

@@ -11,7 +11,19 @@ from ninja import Field, Query, Router, Schema
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.api.conventions import Done, Line, Needs, PageQuery, Paging, Scope, Text, caller_of, page_of, require
+from fanout.api.conventions import (
+    Answer,
+    Done,
+    Line,
+    Needs,
+    PageQuery,
+    Paging,
+    Scope,
+    Text,
+    caller_of,
+    page_of,
+    require,
+)
 from fanout.api.runs import EventPage, WhyOut, events_out
 from fanout.lanes import account_limits, accounts, tuning
 from fanout.lanes.paired_numbers import number_health
@@ -25,14 +37,14 @@ READS = Needs(Scope.READ, "accounts.view_account")
 CHANGES = Needs(Scope.ACCOUNTS, "accounts.change_account")
 
 
-class CapOut(Schema):
+class CapOut(Answer):
     action: str
     limit: int | None = Field(description="Messages per day; null: no cap")
     used: int
     source: str
 
 
-class AccountOut(Schema):
+class AccountOut(Answer):
     id: int
     label: str
     channel: str
@@ -48,12 +60,12 @@ class AccountOut(Schema):
     untested_since: datetime | None = Field(description="Since then nothing has shown that it works")
 
 
-class AccountPage(Schema):
+class AccountPage(Answer):
     items: list[AccountOut]
     next: str | None
 
 
-class HealthOut(Schema):
+class HealthOut(Answer):
     status: str
     status_reason: str
     good: bool
@@ -63,14 +75,14 @@ class HealthOut(Schema):
     caps: list[CapOut]
 
 
-class KnobOut(Schema):
+class KnobOut(Answer):
     name: str
     value: float | None
     source: str
     meaning: str
 
 
-class PaceOut(Schema):
+class PaceOut(Answer):
     knobs: list[KnobOut]
 
 
@@ -162,14 +174,14 @@ def _pace(account: Account) -> dict[str, Any]:
     return {"knobs": [{name: getattr(value, name) for name in names} for value in values]}
 
 
-class TemplateOut(Schema):
+class TemplateOut(Answer):
     template: str = Field(description="Name and language, as `name:language`")
     variables: list[str]
     file: str = Field(description="The kind of file that it starts with; empty: none")
     text: str
 
 
-class TemplatesOut(Schema):
+class TemplatesOut(Answer):
     items: list[TemplateOut]
     note: str = Field(description="Why there are none")
 

@@ -1,7 +1,7 @@
 """The door of the API: every call passes it, before and after its operation.
 
 It looks the token up and counts the call, repeats the answer to a POST that came before, keeps sessions out, and says
-with an ETag that a list has not changed.
+with an ETag that a list has not changed. Calls come to it past the middleware of pages (`straight_to_the_door`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from django.core.exceptions import RequestDataTooBig
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
+from django.urls import Resolver404, resolve
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
@@ -36,6 +37,40 @@ LOST_AFTER = timedelta(minutes=2)
 IN_CHUNKS: tuple[str, ...] = ("/cancel", "/retry-failed", "/settle", "/offload", "/resume", "/erase")
 
 
+PREFIX = "/api/v1/"
+#: JSON needs nothing from a browser, and is shown in no frame
+HEADERS = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "X-Frame-Options": "DENY"}
+
+
+def straight_to_the_door(get_response: View) -> View:
+    """Lead calls of operations past the middleware of pages: sessions, messages, second factors and lockouts of logins
+    mean nothing to a token, and cost more than most operations."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        if not request.path_info.startswith(PREFIX):
+            return get_response(request)
+        try:
+            operation = resolve(request.path_info)
+        except Resolver404:
+            return problem_response(Problem(404, "There is nothing here: /api/v1/docs lists all operations."))
+        if not getattr(operation.func, "is_operation", False):
+            return get_response(request)  # the documentation is a page
+        request.get_host()  # raises an error for hosts that are not ours
+        if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return problem_response(Problem(400, "The request contains a NUL character."))
+        request.resolver_match = operation
+        came_from = trails.client.set(client_address(request))
+        try:
+            answer: HttpResponseBase = operation.func(request, *operation.args, **operation.kwargs)
+        finally:
+            trails.client.reset(came_from)
+        for name, value in HEADERS.items():
+            answer[name] = value
+        return answer
+
+    return middleware
+
+
 def door(view: View) -> View:
     """Wrap the view of an operation."""
 
@@ -51,6 +86,9 @@ def door(view: View) -> View:
             request.__dict__["caller"] = Caller(use.token.user, use.token)
             request.user = use.token.user  # a session that came along does not count
             answer = _once(request, use, now, lambda: view(request, *args, **kwargs))
+            if answer.status_code == 405:
+                allowed = answer["Allow"]
+                raise Problem(405, f"This address takes {allowed} only.", headers={"Allow": allowed})
         except Problem as problem:
             answer = problem_response(problem)
         except RequestDataTooBig:
@@ -65,6 +103,7 @@ def door(view: View) -> View:
                 trails.token.reset(mark)
         return _with_headers(request, answer, use)
 
+    guarded.is_operation = True  # type: ignore[attr-defined]
     return guarded
 
 

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, File, Query, Router, Schema, UploadedFile
+from ninja import Field, File, Query, Router, UploadedFile
 
-from fanout.api.conventions import Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
+from fanout.api.conventions import Answer, Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
 from reminders import media
 from reminders.models import MediaFile
 
@@ -17,7 +17,7 @@ READS = Needs(Scope.READ, "reminders.view_mediafile")
 ADDS = Needs(Scope.SEND, "reminders.add_mediafile")
 
 
-class MediaOut(Schema):
+class MediaOut(Answer):
     id: int
     filename: str
     kind: str = Field(description="The kind of part that it is: image, video, audio or document")
@@ -27,7 +27,7 @@ class MediaOut(Schema):
     created_at: datetime
 
 
-class MediaPage(Schema):
+class MediaPage(Answer):
     items: list[MediaOut]
     next: str | None
 

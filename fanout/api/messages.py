@@ -16,6 +16,7 @@ from accounts.addresses import AddressError
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.api.conventions import (
+    Answer,
     Caller,
     Done,
     Id,
@@ -70,7 +71,7 @@ class MessageIn(Schema):
     latest: datetime | None = Field(None, description="Not sent at or after this time")
 
 
-class MessageOut(Schema):
+class MessageOut(Answer):
     id: int
     status: str = Field(
         description="accepted, pending, sending, sent, failed, skipped, unconfirmed; refused: it got into no run"
@@ -88,7 +89,7 @@ class MessageOut(Schema):
     problem: str
 
 
-class MessagePage(Schema):
+class MessagePage(Answer):
     items: list[MessageOut]
     next: str | None
 
@@ -128,8 +129,8 @@ def send_message(request: HttpRequest, wish: MessageIn) -> Any:
         raise Problem(422, "Give either a text or parts.", {"text": "or parts"})
     _require_offsets(wish)
     team = team_of(caller, wish.team)
-    with transaction.atomic():
-        recipient = _recipient(caller, wish)
+    with transaction.atomic(savepoint=False):
+        recipient = _recipient(caller, wish, now)
         account = _account(caller, wish, team, recipient)
         zone = wish.timezone or account.timezone
         window = Window(zone, wish.window.start_hour, wish.window.end_hour) if wish.window else Window(zone)
@@ -146,20 +147,16 @@ def _require_offsets(wish: MessageIn) -> None:
             raise Problem(422, "A time needs its offset, such as 2026-03-01T09:00:00+01:00.", {name: "no offset"})
 
 
-def _recipient(caller: Caller, wish: MessageIn) -> Recipient:
+def _recipient(caller: Caller, wish: MessageIn, now: datetime) -> Recipient:
     """Return the person in the caller's list, added if necessary."""
     try:
-        entry = entry_of(1, RecipientIn.model_validate({"address": wish.address, "name": wish.name}))
+        entry = entry_of(1, RecipientIn.model_construct(address=wish.address, name=wish.name))
     except AddressError as problem:
         raise Problem(422, str(problem), {"address": str(problem)}) from None
-    known = caller.visible(Recipient.objects.filter(address=entry.address)).order_by("pk")
-    if (found := known.first()) is not None:
-        return found
-    targets.store_recipients([entry], caller.user, caller.token.team)
-    stored = Recipient.objects.filter(owner=caller.user, address=entry.address).first()
-    if stored is None:
+    found = targets.find_or_add(entry, caller.user, caller.token.team_id, now)
+    if found is None:
         raise Problem(422, erasure.REFUSED, {"address": erasure.REFUSED})
-    return stored
+    return found
 
 
 def _account(caller: Caller, wish: MessageIn, team: Group | None, recipient: Recipient) -> Account:

@@ -15,6 +15,7 @@ from ninja import Field, Query, Router, Schema
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.models import ApiToken
 from fanout.api.conventions import (
+    Answer,
     Caller,
     Done,
     Id,
@@ -59,7 +60,7 @@ class RecipientIn(Schema):
     )
 
 
-class RecipientOut(Schema):
+class RecipientOut(Answer):
     id: int
     kind: str
     address: str
@@ -73,12 +74,12 @@ class RecipientOut(Schema):
     created_at: datetime
 
 
-class RecipientPage(Schema):
+class RecipientPage(Answer):
     items: list[RecipientOut]
     next: str | None
 
 
-class LineOut(Schema):
+class LineOut(Answer):
     line: int = Field(description="Number in the list, from 1")
     status: Literal["added", "changed", "refused"]
     id: int | None
@@ -86,7 +87,7 @@ class LineOut(Schema):
     problem: str
 
 
-class ListOut(Schema):
+class ListOut(Answer):
     added: int
     changed: int
     refused: int
@@ -212,7 +213,7 @@ class TagsIn(Schema):
     remove: Tags = []
 
 
-class TagsOut(Schema):
+class TagsOut(Answer):
     tagged: int
     untagged: int
 
@@ -238,7 +239,7 @@ class SuppressIn(Schema):
     days: Annotated[int, Field(ge=1, le=36_500)] | None = Field(None, description="Default: for ever")
 
 
-class SuppressOut(Schema):
+class SuppressOut(Answer):
     suppressed: int
     already: int
 
@@ -267,7 +268,7 @@ def erase_recipient(request: HttpRequest, recipient_id: int) -> Any:
 # --- the timeline ------------------------------------------------------------------------------------------------
 
 
-class TimelineEntry(Schema):
+class TimelineEntry(Answer):
     at: datetime
     direction: Literal["sent", "received"]
     name: str = Field(description="The title of the run, or the account that received it")
@@ -278,7 +279,7 @@ class TimelineEntry(Schema):
     opted_out: bool
 
 
-class TimelineOut(Schema):
+class TimelineOut(Answer):
     suppressed: bool
     items: list[TimelineEntry]
     next: str | None = Field(description="Pass it as `before` to get earlier entries")

@@ -16,6 +16,7 @@ from ninja import Field, Query, Router, Schema, Status
 from accounts import access
 from accounts.models import Account
 from fanout.api.conventions import (
+    Answer,
     Caller,
     Done,
     Hour,
@@ -137,7 +138,7 @@ class ReminderIn(Schema):
     team: Id | None = Field(None, description="Share it with this team; default: the token's, else the first sender's")
 
 
-class ReminderOut(Schema):
+class ReminderOut(Answer):
     id: int
     title: str
     subject: str
@@ -157,7 +158,7 @@ class ReminderOut(Schema):
     created_at: datetime
 
 
-class ReminderPage(Schema):
+class ReminderPage(Answer):
     items: list[ReminderOut]
     next: str | None
 
@@ -229,19 +230,19 @@ def add_reminder(request: HttpRequest, wish: ReminderIn) -> Any:
     return Status(201, reminder_out(find_reminder(request, new.reminder.pk)))
 
 
-class ExampleOut(Schema):
+class ExampleOut(Answer):
     to: str
     parts: list[dict[str, str]]
 
 
-class DraftOut(Schema):
+class DraftOut(Answer):
     targets: int
     missing: list[str]
     forecast: ForecastOut
     examples: list[ExampleOut]
 
 
-class PreviewOut(Schema):
+class PreviewOut(Answer):
     problem: str
     examples: list[ExampleOut]
 

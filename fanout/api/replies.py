@@ -11,7 +11,7 @@ from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
 from accounts.models import Account
-from fanout.api.conventions import Id, Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
+from fanout.api.conventions import Answer, Id, Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
 from fanout.api.runs import find_run
 from fanout.lanes import results
 from fanout.models import InboundEvent, Run, RunTarget
@@ -24,7 +24,7 @@ Kind = InboundEvent.Kind
 KINDS = (Kind.REPLY, Kind.UNSUBSCRIBE, Kind.COMPLAINT, Kind.AUTOMATIC)
 
 
-class ReplyOut(Schema):
+class ReplyOut(Answer):
     id: int
     kind: Literal["reply", "unsubscribe", "complaint", "automatic"]
     account: int
@@ -37,7 +37,7 @@ class ReplyOut(Schema):
     effect: str
 
 
-class ReplyPage(Schema):
+class ReplyPage(Answer):
     items: list[ReplyOut]
     next: str | None
 
@@ -80,7 +80,7 @@ def _reply(event: InboundEvent, runs: dict[int, int]) -> dict[str, Any]:
     }
 
 
-class DayStatistics(Schema):
+class DayStatistics(Answer):
     date: date
     sent: int = Field(description="Targets that were sent on this day")
     failed: int
@@ -90,7 +90,7 @@ class DayStatistics(Schema):
     opted_out: int
 
 
-class StatisticsOut(Schema):
+class StatisticsOut(Answer):
     days: list[DayStatistics]
 
 

@@ -14,6 +14,7 @@ from ninja import Field, Query, Router, Schema
 from accounts import tokens
 from accounts.models import Account, ApiToken
 from fanout.api.conventions import (
+    Answer,
     Done,
     Id,
     Line,
@@ -40,6 +41,8 @@ from fanout.runs.why import short_why, why_run
 router = Router()
 READS = Needs(Scope.READ, "fanout.view_run")
 CONTROLS = Needs(Scope.SEND, "fanout.change_run")
+#: runs on a page: each has numbers and words of its own, and 500 would take longer than a read may
+MOST_RUNS = 200
 #: targets that one call settles
 MOST_SETTLED = 10_000
 
@@ -49,7 +52,7 @@ RunStatus = Literal[
 TargetStatus = Literal["pending", "sending", "sent", "failed", "skipped", "unconfirmed"]
 
 
-class Counts(Schema):
+class Counts(Answer):
     total: int
     pending: int
     sending: int
@@ -59,7 +62,7 @@ class Counts(Schema):
     unconfirmed: int
 
 
-class RunOut(Schema):
+class RunOut(Answer):
     id: int
     title: str
     reminder: int
@@ -82,7 +85,7 @@ class RunOut(Schema):
     archived: bool
 
 
-class RunPage(Schema):
+class RunPage(Answer):
     items: list[RunOut]
     next: str | None
 
@@ -128,6 +131,7 @@ def _done(request: HttpRequest, answer: ControlResult, run: Run) -> dict[str, An
 
 
 class RunQuery(PageQuery):
+    limit: int = Field(100, ge=1, le=MOST_RUNS, description="Items on a page")
     status: list[RunStatus] = []
     account: Id | None = None
     reminder: Id | None = None
@@ -160,7 +164,7 @@ def get_run(request: HttpRequest, run_id: int) -> Any:
     return runs_out([find_run(request, run_id)], caller_of(request).user)[0]
 
 
-class WhyOut(Schema):
+class WhyOut(Answer):
     why: str
     next_send_at: datetime | None
 
@@ -172,14 +176,14 @@ def why(request: HttpRequest, run_id: int) -> Any:
     return {"why": line.text, "next_send_at": line.next_send_at}
 
 
-class DayOut(Schema):
+class DayOut(Answer):
     date: str
     targets: int
     messages: int
     ends_at: datetime
 
 
-class ForecastOut(Schema):
+class ForecastOut(Answer):
     sentence: str
     starts_at: datetime | None
     ends_at: datetime | None
@@ -204,7 +208,7 @@ def forecast(request: HttpRequest, run_id: int) -> Any:
     return forecast_out(forecast_run(find_run(request, run_id), timezone.now()))
 
 
-class TargetOut(Schema):
+class TargetOut(Answer):
     id: int
     position: int
     recipient: int
@@ -226,7 +230,7 @@ class TargetOut(Schema):
     error: str
 
 
-class TargetPage(Schema):
+class TargetPage(Answer):
     items: list[TargetOut]
     next: str | None
 
@@ -272,14 +276,14 @@ def _targets(run: Run, statuses: Sequence[str], after: Sequence[int], most: int)
     return [found[pk] for _, pk in pairs if pk in found]
 
 
-class EventOut(Schema):
+class EventOut(Answer):
     at: datetime
     verb: str
     detail: str
     actor: str | None
 
 
-class EventPage(Schema):
+class EventPage(Answer):
     items: list[EventOut]
     next: str | None
 

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
-from fanout.api.conventions import Done, Id, Line, Needs, Paging, Scope, Text, caller_of, page_of, require
+from fanout.api.conventions import Answer, Done, Id, Line, Needs, Paging, Scope, Text, caller_of, page_of, require
 from fanout.api.recipients import Tags
 from fanout.api.reminders import team_of
 from fanout.ops import list_changes
@@ -43,7 +43,7 @@ class SegmentIn(Schema):
     team: Id | None = Field(None, description="Share it with this team; default: the token's")
 
 
-class SegmentOut(Schema):
+class SegmentOut(Answer):
     id: int
     name: str
     conditions: str = Field(description="In words")
@@ -62,7 +62,7 @@ class SegmentWithMembers(SegmentOut):
     examples: list[str]
 
 
-class SegmentPage(Schema):
+class SegmentPage(Answer):
     items: list[SegmentOut]
     next: str | None
 

@@ -18,6 +18,7 @@ from accounts.access import NotYours
 from config.problems import first_line
 from fanout.api import accounts, media, messages, recipients, reminders, replies, runs, segments, webhooks
 from fanout.api.conventions import PROBLEM, Problem, ProblemOut, of_validation, problem_response
+from fanout.api.docs import Page
 from fanout.api.door import door
 
 DESCRIPTION = """
@@ -53,6 +54,7 @@ api = CrierApi(
     description=DESCRIPTION,
     urls_namespace="api",
     openapi_url="/openapi.json",
+    docs=Page(),
     docs_url="/docs",
     servers=[{"url": settings.PUBLIC_URL or settings.SITE_URL}],
 )
@@ -79,7 +81,7 @@ def _invalid(error: Invalid) -> Problem:
     fields: dict[str, str] = {}
     for one in error.errors:
         where = [str(word) for word in one["loc"][1:]] or [str(one["loc"][0])]
-        name = ".".join(where[1:] if one["loc"][0] == "body" and where[1:] else where)
+        name = (".".join(where[1:]) or "body") if one["loc"][0] == "body" else ".".join(where)
         fields.setdefault(name, str(one["msg"]).removeprefix("Value error, "))
     return Problem(422, " ".join(f"{name}: {words}." for name, words in list(fields.items())[:5]), fields)
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
 
 from accounts.inputs import LARGEST_ID
-from fanout.api.conventions import Done, Id, Needs, PageQuery, Paging, Scope, Text, caller_of, page_of
+from fanout.api.conventions import Answer, Done, Id, Needs, PageQuery, Paging, Scope, Text, caller_of, page_of
 from fanout.api.reminders import team_of
 from fanout.models import WebhookDelivery, WebhookEndpoint
 from fanout.ops import webhooks
@@ -50,7 +50,7 @@ class EndpointChange(Schema):
     enabled: bool | None = Field(None, description="One that was switched off starts anew")
 
 
-class EndpointOut(Schema):
+class EndpointOut(Answer):
     id: int
     url: str
     kinds: list[str]
@@ -62,7 +62,7 @@ class EndpointOut(Schema):
     created_at: datetime
 
 
-class EndpointPage(Schema):
+class EndpointPage(Answer):
     items: list[EndpointOut]
     next: str | None
 
@@ -132,7 +132,7 @@ def delete_endpoint(request: HttpRequest, endpoint_id: int) -> Any:
 # --- the log ----------------------------------------------------------------------------------------------------
 
 
-class DeliveryOut(Schema):
+class DeliveryOut(Answer):
     id: int
     message_id: str = Field(description="`webhook-id` of every attempt")
     kind: str
@@ -145,7 +145,7 @@ class DeliveryOut(Schema):
     payload: dict[str, Any]
 
 
-class DeliveryPage(Schema):
+class DeliveryPage(Answer):
     items: list[DeliveryOut]
     next: str | None
 

@@ -29,7 +29,7 @@ from fanout.models import Event, Run, RunTarget, SingleMessage
 from fanout.models.trail import by_token
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
-from reminders import placeholders, readiness, suppressions
+from reminders import placeholders, readiness
 from reminders.models import Recipient, Reminder, Suppression
 from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
@@ -106,12 +106,20 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
         raise ValidationError({"latest": "This is before the message could be sent."})
     if max(new.earliest or now, new.latest or now) > now + LATEST:
         raise ValidationError({"earliest": "A message can be handed in for the next 366 days."})
-    person = Recipient.objects.filter(address=new.recipient.address, status__in=Recipient.GETS_NOTHING)
-    held = Suppression.objects.filter(suppressions.in_force(now), address=new.recipient.address)
-    reasons = held.order_by().values_list("reason").union(person.order_by().values_list("status"), all=True)
-    for (reason,) in reasons[:1]:
-        why = dict(Suppression.Reason.choices).get(reason, "opted out")
+    for row in execute(
+        SILENT, {"address": new.recipient.address, "now": now, "statuses": list(Recipient.GETS_NOTHING)}
+    ):
+        why = dict(Suppression.Reason.choices).get(row["reason"], "opted out")
         raise ValidationError({"address": f"{new.recipient.address} gets no messages: {why}."})
+
+
+SILENT = """
+SELECT reason FROM reminders_suppression
+ WHERE address = %(address)s AND (expires_at IS NULL OR expires_at > %(now)s)
+ UNION ALL
+SELECT status FROM reminders_recipient WHERE address = %(address)s AND status = ANY(%(statuses)s)
+ LIMIT 1
+"""
 
 
 def _key(parts: list[dict[str, Any]], window: Window, at: datetime) -> str:
@@ -125,8 +133,11 @@ def _key(parts: list[dict[str, Any]], window: Window, at: datetime) -> str:
 def _enqueue_unless_queued(pk: int) -> None:
     """Start the task, unless an earlier message waits for it: the task looks again after those. Called after the
     commit, so that its last look cannot miss this one."""
-    if not SingleMessage.objects.filter(**WAITING, pk__lt=pk).exists():
+    if not execute(EARLIER, [pk]):
         enqueue_collecting()
+
+
+EARLIER = "SELECT FROM fanout_singlemessage WHERE run_target_id IS NULL AND problem = '' AND id < %s LIMIT 1"
 
 
 def enqueue_collecting() -> None:

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
+from fanout.inbound import person_timeline
 from fanout.inbound.person_timeline import ENTRIES_SHOWN, timeline
 from fanout.models import Run
 from reminders.models import Recipient
@@ -45,6 +46,23 @@ def sent_to(recipient: Recipient, account: Account, **fields: Any) -> Run:
 def page(user: User, recipient: Recipient) -> str:
     url = reverse("admin:reminders_recipient_change", args=[recipient.pk])
     return login(user).get(url).content.decode()
+
+
+def test_messages_that_others_sent_hide_none_of_ones_own(
+    operator: User, colleague: User, account: Account, ann: Recipient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(person_timeline, "ENTRIES_SHOWN", 1)
+    now, theirs = timezone.now(), AccountFactory.create(owner=colleague)
+    mine = [sent_to(ann, account, settled_at=now - minutes * MINUTE) for minutes in (1, 30, 40)]
+    for minutes in (2, 3, 4, 5, 6):
+        sent_to(ann, theirs, settled_at=now - minutes * MINUTE)
+    shown, place = [], ""
+    for _ in mine:
+        page = timeline(ann, operator, place)
+        shown += [entry.target.run for entry in page.entries if entry.target]
+        place = page.earlier
+    assert shown == mine
+    assert place == ""
 
 
 def test_sent_read_and_received_messages_newest_first(operator: User, account: Account, ann: Recipient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -109,6 +110,31 @@ def test_the_audit_trail_names_the_token(api):
     assert (entry.verb, entry.actor_name, entry.address) == ("paused", "mei (token n8n)", "127.0.0.1")
 
 
+def test_calls_pass_no_middleware_of_pages_and_keep_what_it_protects(api, client):
+    answer = api.get("/runs")
+    assert answer["X-Frame-Options"] == "DENY"
+    assert answer["Content-Security-Policy"].startswith("default-src 'none'")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert not answer.cookies
+    assert not hasattr(answer.wsgi_request, "session")
+    assert api.get("/runs", Host="elsewhere.example").status_code == 400
+    assert api.get("/runs?status=a%00b").status_code == 400
+
+
+def test_wrong_addresses_and_methods_are_problems_too(api, client):
+    for answer, status in (
+        (client.get("/api/v1/nothing"), 404),
+        (api("delete", "/runs"), 405),
+        (api.post("/messages", []), 422),
+    ):
+        assert (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
+        assert answer.json()["status"] == status
+    assert api("delete", "/runs")["Allow"] == "GET"
+    bearer = {"Authorization": f"Bearer {api.secret}"}
+    answer = api.client.generic("POST", "/api/v1/messages", b"", "application/json", headers=bearer)
+    assert [one["field"] for one in answer.json()["errors"]] == ["body"], answer.content
+
+
 # --- the same POST twice ----------------------------------------------------------------------------------------
 
 
@@ -201,7 +227,13 @@ def test_the_documentation_is_open_and_served_by_us(client):
     assert page.status_code == 200
     assert "script-src 'self'" in page["Content-Security-Policy"]
     assert b"http://" not in page.content
-    assert b"cdn" not in page.content
+    assert b"<script" not in page.content
+    words = page.content.decode()
+    for path, operations in document["paths"].items():
+        for method in operations:
+            assert f"<b>{method.upper()}</b> {path}<" in words
+    for link in set(re.findall(r'href="#([^"]+)"', words)):
+        assert f'id="{link}"' in words, link
 
 
 # --- the page ---------------------------------------------------------------------------------------------------

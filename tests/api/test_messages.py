@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.auth.models import Group
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.access import OPERATORS
@@ -16,10 +18,11 @@ from fanout.models import Notification, Run, RunTarget, SingleMessage
 from fanout.ops import tasks
 from fanout.runs import message_2, single_messages
 from fanout.runs.people import erase
+from reminders import erasure
 from reminders.models import Recipient, Suppression
 from tests.api.conftest import Api
 from tests.engine.stage import MONDAY, FarAwayTransport, Stage
-from tests.factories import AccountFactory
+from tests.factories import AccountFactory, RecipientFactory, UserFactory
 
 GROUP = 120363025246125400
 
@@ -175,6 +178,44 @@ def test_what_is_refused_at_once(stage, api):
     stranger = AccountFactory.create()
     assert api.post("/messages", wish | {"account": stranger.pk}).status_code == 404
     assert not SingleMessage.objects.exists()
+
+
+def test_a_message_costs_few_statements(stage, api):
+    account = stage.account()
+    wish = {"account": account.pk, "text": "Hello"}
+    api.post("/messages", wish | {"address": address(0)})
+    for to in (address(1), address(1)):  # a new person, and one that is known
+        with CaptureQueriesContext(connection) as asked:
+            assert api.post("/messages", wish | {"address": to}, Idempotency_Key=f"{len(SAID)}").status_code == 202
+        assert len(asked) <= 11, [query["sql"] for query in asked]
+
+
+def test_a_person_is_found_as_pages_find_them(stage, api):
+    """Own recipients and those of the teams are used; others' are not, and get a row of the caller's own."""
+    team = Group.objects.create(name="shop")
+    api.user.groups.add(team)
+    other = UserFactory.create()
+    shared = RecipientFactory.create(owner=other, team=team, address=address(1), kind="group")
+    theirs = RecipientFactory.create(owner=other, address=address(2), kind="group")
+    hidden = RecipientFactory.create(owner=api.user, address=address(3), kind="group", archived=True)
+    account = stage.account(team=team)
+
+    def recipient(caller: Api, n: int) -> int:
+        answer = caller.post("/messages", {"account": account.pk, "address": address(n), "text": "Hello"})
+        assert answer.status_code == 202, answer.content
+        return int(answer.json()["recipient"])
+
+    assert recipient(api, 1) == shared.pk
+    assert recipient(api, 2) == Recipient.objects.get(owner=api.user, address=address(2)).pk != theirs.pk
+    for_team = Api(api.user, team=team)
+    assert recipient(for_team, 1) == shared.pk
+    assert recipient(for_team, 3) == hidden.pk
+    hidden.refresh_from_db()
+    assert not hidden.archived
+    assert Recipient.objects.get(pk=recipient(for_team, 4)).team == team
+    erasure.remember(address(5), timezone.now())
+    answer = api.post("/messages", {"account": account.pk, "address": address(5), "text": "Hello"})
+    assert answer.json()["detail"] == erasure.REFUSED
 
 
 def test_a_repeated_call_sends_nothing_twice(stage, api):

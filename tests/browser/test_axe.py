@@ -70,8 +70,17 @@ def keys(tab: Any, server: Server) -> None:
     tab.wait_for_selector("#keys[open]")
 
 
+def operations(tab: Any, server: Server) -> None:
+    """The documentation of the API, with every operation opened."""
+    tab.goto(server.url(reverse("api:openapi-view")))
+    tab.locator("summary").first.click()
+    tab.wait_for_selector("details[open] p")
+    tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+
+
 #: pages that one comes to only by doing something
 STEPS: dict[str, Callable[[Any, Server], None]] = {
+    "operations of the API": operations,
     "import preview": import_preview,
     "keys": keys,
     **{
