@@ -27,12 +27,12 @@ def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds
 
 def two_clocks(at: datetime, zone: str, own: str, now: datetime | None = None, seconds: bool = False) -> str:
     """Return the time in the reader's timezone, followed by the place's own in brackets if its clocks differ."""
-    theirs, local = wall_clock(at, zone, now, seconds), wall_clock(at, own, now, seconds)
-    return theirs if same_clock(at, zone, own) else f"{theirs} ({local} {own})"
+    theirs = wall_clock(at, zone, now, seconds)
+    return theirs if same_clock(at, zone, own) else f"{theirs} ({wall_clock(at, own, now, seconds)} {own})"
 
 
 def same_clock(at: datetime, zone: str, other: str) -> bool:
-    return at.astimezone(ZoneInfo(zone)).utcoffset() == at.astimezone(ZoneInfo(other)).utcoffset()
+    return zone == other or at.astimezone(ZoneInfo(zone)).utcoffset() == at.astimezone(ZoneInfo(other)).utcoffset()
 
 
 def moment(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:

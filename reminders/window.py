@@ -132,7 +132,12 @@ class Window:
         return self.opens_on(closes_at - timedelta.resolution)
 
     def is_open(self, at: datetime) -> bool:
-        return self.opens_on(at) <= at < self.closes_on(at)
+        # Most moments asked about are in the window: the local day is then looked up once.
+        zone = ZoneInfo(self.timezone)
+        day = _local_day(zone, at)
+        if at < _hour_begins(zone, day, self.start_hour):
+            return False
+        return at < _hour_begins(zone, day, self.end_hour) or (self.widened_to is not None and at < self.closes_on(at))
 
     def next_opening(self, at: datetime) -> datetime:
         """Return `at` while the window is open, else the moment it opens next."""

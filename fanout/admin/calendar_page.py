@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from accounts import access
 from accounts.inputs import as_id
@@ -60,9 +61,11 @@ def calendar_page(request: HttpRequest) -> HttpResponse:
         "days": days,
     }
     if view == WEEK:
-        context["rows"] = [_row(found, account, days, zone, may_add) for account in found.accounts]
+        # Once for each day and not in each of its cells.
+        context["heads"] = heads = {one: _head(one, today) for one in days}
+        context["rows"] = [_row(found, account, heads, zone, may_add) for account in found.accounts]
     else:
-        cells = [_month_day(found, one, day, only) for one in days]
+        cells = [_month_day(found, one, day, only, zone) for one in days]
         context["weeks"] = [cells[n : n + 7] for n in range(0, len(cells), 7)]
     page = admin.site.each_context(request) | context
     return TemplateResponse(request, "crier/calendar.html", page)
@@ -124,22 +127,27 @@ def calendar_url(view: str, day: date, only: int | None) -> str:
 # --- cells ------------------------------------------------------------------------------------------------
 
 
-def _row(found: Agenda, account: Account, days: Sequence[date], zone: str, may_add: bool) -> dict[str, Any]:
-    cells = [_cell(found.cells[account.pk, day], account, zone, may_add) for day in days]
+def _head(day: date, today: date) -> dict[str, Any]:
+    """Return how a day of the week is called: short, and in full."""
+    label = f"{date_format(day, 'D j M')}{' (today)' if day == today else ''}"
+    return {"label": label, "in_full": date_format(day, "l j F"), "today": day == today, "past": day < today}
+
+
+def _row(found: Agenda, account: Account, heads: Mapping[date, Any], zone: str, may_add: bool) -> dict[str, Any]:
+    cells = [_cell(found.cells[account.pk, day], account, head, zone, may_add) for day, head in heads.items()]
     return {"account": account, "cells": cells}
 
 
-def _cell(cell: AccountDay, account: Account, zone: str, may_add: bool) -> dict[str, Any]:
-    today = timezone.now().astimezone(ZoneInfo(zone)).date()
+def _cell(cell: AccountDay, account: Account, head: dict[str, Any], zone: str, may_add: bool) -> dict[str, Any]:
     gaps = [
         {"words": gap_in_words(begin, end, zone), "url": _new_reminder(account, begin, zone)}
         for begin, end in cell.gaps[:OFFERED]
     ]
     return {
-        "day": cell.day,
-        "entries": [_shown(entry) for entry in cell.entries],
-        "words": _capacity(cell, account, zone) if cell.day >= today else "",
-        "full": cell.full and cell.day >= today,
+        "head": head,
+        "entries": [_shown(entry, zone) for entry in cell.entries],
+        "words": "" if head["past"] else _capacity(cell, account, zone),
+        "full": cell.full and not head["past"],
         "gaps": gaps if may_add else [],
     }
 
@@ -158,22 +166,23 @@ def _new_reminder(account: Account, begin: datetime, zone: str) -> str:
     return f"{reverse('admin:reminders_reminder_add')}?{urlencode(parameters)}"
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _shown(entry: Entry, zone: str) -> dict[str, Any]:
     url = ""
     if entry.run is not None:
         url = reverse("admin:fanout_run_change", args=[entry.run])
     elif entry.reminder is not None:
         url = reverse("admin:reminders_reminder_change", args=[entry.reminder])
-    return {"entry": entry, "url": url}
+    begins = entry.begins.astimezone(ZoneInfo(zone))
+    return {"entry": entry, "url": url, "moment": begins.isoformat(), "clock": f"{begins:%H:%M}"}
 
 
-def _month_day(found: Agenda, day: date, chosen: date, only: int | None) -> dict[str, Any]:
+def _month_day(found: Agenda, day: date, chosen: date, only: int | None, zone: str) -> dict[str, Any]:
     entries = found.on(day)
     labels = {account.pk: account.label for account in found.accounts}
-    shown = [_shown(entry) | {"account": labels[entry.account]} for entry in entries[:SHOWN]]
+    shown = [_shown(entry, zone) | {"account": labels[entry.account]} for entry in entries[:SHOWN]]
     active = [account for account in found.accounts if account.status == Account.Status.ACTIVE]
-    cells = [(account.label, found.cells[account.pk, day]) for account in active]
-    full = [label for label, cell in cells if cell.planned and cell.full]
+    cells = [(account.label, found.cells.get((account.pk, day))) for account in active]
+    full = [label for label, cell in cells if cell is not None and cell.planned and cell.full]
     return {
         "day": day,
         "inside": day.month == chosen.month,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -96,17 +96,26 @@ class AccountDay:
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
 
+class Cells(dict[tuple[int, date], AccountDay]):
+    """The days by account and day. One that is asked for and not there is empty: most of a month are."""
+
+    def __missing__(self, key: tuple[int, date]) -> AccountDay:
+        self[key] = AccountDay(*key)
+        return self[key]
+
+
 @dataclass(frozen=True, slots=True)
 class Agenda:
     days: list[date]
     accounts: list[Account]
-    cells: Mapping[tuple[int, date], AccountDay]
+    cells: Cells
     #: more fires than is shown
     cut: bool = False
 
     def on(self, day: date) -> list[Entry]:
         """Return the entries of all accounts on a day, in order."""
-        entries = [entry for account in self.accounts for entry in self.cells[account.pk, day].entries]
+        cells = [self.cells.get((account.pk, day)) for account in self.accounts]
+        entries = [entry for cell in cells if cell is not None for entry in cell.entries]
         return sorted(entries, key=lambda entry: (entry.begins, entry.title))
 
 
@@ -120,15 +129,16 @@ def agenda(
     accounts = _accounts(user, only, until)
     ids = [account.pk for account in accounts]
     ahead, senders = _look(ids, now, until)
-    cells = {(pk, day): AccountDay(pk, day) for pk in ids for day in days}
+    cells = Cells()
+    shown, mine = set(days), set(ids)
     entries = [
         *_past(user, ids, _starts(min(days), zone), now, zone),
         *_of_firings(ahead.firings, accounts, _seen(user, Reminder, [f.reminder.pk for f in ahead.firings]), zone, now),
         *_of_runs(ahead, user, zone, now),
     ]
     for entry in sorted(entries, key=lambda entry: entry.begins):
-        if (cell := cells.get((entry.account, entry.day))) is not None:
-            cell.entries.append(entry)
+        if entry.day in shown and entry.account in mine:
+            cells[entry.account, entry.day].entries.append(entry)
     for account in accounts:
         _count(account, ahead, senders.snapshots[account.pk], cells, days, zone, now, idle_days)
     return Agenda(list(days), accounts, cells, cut=len(ahead.firings) >= MOST_FIRINGS)
@@ -270,7 +280,7 @@ def _count(
     account: Account,
     ahead: Ahead,
     snapshot: AccountSnapshot,
-    cells: Mapping[tuple[int, date], AccountDay],
+    cells: Cells,
     days: Sequence[date],
     zone: str,
     now: datetime,
@@ -289,10 +299,10 @@ def _count(
     pace = slowest(snapshot.pace_settings, 1, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]
     today = _day(now, zone)
     for day in days:
+        if not planned[day] and not idle_days:
+            continue
         cell = cells[account.pk, day]
         cell.planned, cell.busy = planned[day], _merged(busy[day])
-        if not cell.planned and not idle_days:
-            continue
         cell.used = snapshot.used if day == today else 0
         cell.gaps = list(_gaps(snapshot, cell.busy, day, zone, now))
         seconds = sum((end - begin).total_seconds() for begin, end in cell.gaps)

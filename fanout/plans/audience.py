@@ -83,7 +83,8 @@ def segment_members(segment: Segment, user: Any, now: datetime) -> QuerySet[Reci
     if segment.not_replied_to_id is not None:
         of_it = got.filter(run__reminder=segment.not_replied_to_id, run__answers=None, run__is_test=False)
         since = of_it.filter(claimed_at__gt=OuterRef("replied_at"))
-        rows = rows.filter((Q(replied_at=None) & Exists(of_it)) | Exists(since))
+        # First who got it at all: the rest of the list needs no look at its replies.
+        rows = rows.filter(Exists(of_it)).filter(Q(replied_at=None) | Exists(since))
     if segment.not_contacted_days is not None:
         rows = rows.filter(~Exists(got.filter(claimed_at__gte=now - timedelta(days=segment.not_contacted_days))))
     return rows
@@ -133,6 +134,7 @@ def new_chats(pairs: Collection[tuple[Reminder, int]], now: datetime) -> dict[tu
 
 def uncopied(run: Run) -> QuerySet[Recipient]:
     """Return the recipients that the run lacks."""
-    # Not by EXISTS: the planner knows nothing of a new run's rows yet, and compares each member with each of them.
+    # As a difference, which is hashed or sorted at any size. The planner knows nothing of a new run's rows: with EXISTS
+    # it may compare each member with each of them, and so does NOT IN once they are too many for its memory.
     has = RunTarget.objects.filter(run=run).order_by().values("recipient")
-    return recipients_of(run).exclude(pk__in=has)
+    return Recipient.objects.filter(pk__in=recipients_of(run).order_by().values("pk").difference(has))

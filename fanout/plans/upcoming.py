@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from heapq import merge
 from itertools import chain, islice, takewhile
 from typing import NamedTuple
@@ -31,7 +32,7 @@ MOST_FIRINGS = 20
 LATE = timedelta(minutes=2)  # a shorter delay is not worth showing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Firing:
     """One firing, with the outlook and the number of targets of its share in each lane. `account`: set for the share of
     one lane."""
@@ -45,7 +46,7 @@ class Firing:
     # The number of a follow-up that goes to those who have not replied by then; 0: the reminder itself.
     step: int = 0
 
-    @property
+    @cached_property
     def title(self) -> str:
         return step_title(self.reminder.title, self.step) if self.step else self.reminder.title
 
@@ -54,19 +55,19 @@ class Firing:
         lanes = {pk: lane for pk, lane in self.lanes.items() if pk == account.pk}
         return replace(self, targets=self.shares.get(account.pk, 0), lanes=lanes, account=account)
 
-    @property
+    @cached_property
     def starts_at(self) -> datetime | None:
         return as_datetime(min(firsts)) if (firsts := [lane.first for lane in self._begun if lane.first]) else None
 
-    @property
+    @cached_property
     def ends_at(self) -> datetime | None:
         return as_datetime(max(lane.last or 0.0 for lane in self._begun)) if self._begun else None
 
-    @property
+    @cached_property
     def _begun(self) -> list[RunOutlook]:
         return [lane for lane in self.lanes.values() if lane.first is not None]
 
-    @property
+    @cached_property
     def fits_count(self) -> int:
         """Number of targets that are done before the window closes."""
         if self.too_late:
@@ -74,34 +75,34 @@ class Firing:
         today = local_date(self.reminder.timezone, self.at)
         return sum(day.targets for lane in self._begun for day in lane.days if day.date == today)
 
-    @property
+    @cached_property
     def account_down(self) -> Account | None:
         """A sender, where none of them is active and everything waits until one is."""
         senders = [self.account] if self.account else self.reminder.senders
         return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
 
-    @property
+    @cached_property
     def too_late(self) -> bool:
         return self.reminder.window.closes_on(self.at) <= self.at
 
-    @property
+    @cached_property
     def late_by(self) -> timedelta:
         """Delay after the window's opening, because the account is busy."""
         opens = self.reminder.window.next_opening(self.at)
         return max(self.starts_at - opens, timedelta()) if self.starts_at else timedelta()
 
-    @property
+    @cached_property
     def fits(self) -> bool:
         return self.fits_count >= self.targets and self.account_down is None
 
-    @property
+    @cached_property
     def collides(self) -> bool:
         """Return whether it begins late or is not done in time, because the account has too much to send."""
         if not self.targets or self.account_down or self.too_late:
             return False
         return not self.fits or self.late_by >= LATE
 
-    @property
+    @cached_property
     def _outside_hours(self) -> bool:
         account = self.account or self.reminder.account
         return outside_hours(calendar_of(account.__dict__), self.reminder.window, self.at)
@@ -170,7 +171,8 @@ def look_ahead_until(
     firings = list(islice(in_order, most))
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
-    planned = _with_follow_ups([_as_step(at, reminder, kinds[reminder.pk]) for at, reminder in firings], senders, until)
+    each = {reminder.pk: _as_step(now, reminder, kinds[reminder.pk]) for reminder in reminders}
+    planned = _with_follow_ups([each[reminder.pk]._replace(at=at) for at, reminder in firings], senders, until)
     for number, one in enumerate(planned, start=1):
         reminder, follow_up = one.reminder, one.reminder.follow_up or one.step > 0
         for account, targets in one.shares.items():
@@ -185,8 +187,8 @@ def look_ahead_until(
             queues[account].extend(queued.split(new.pop((reminder.pk, account), 0) if not one.step else 0))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
     accounts = senders.snapshots if whole else queues
-    each = min(MOST_PROJECTED, max(PROJECTED_EACH, PROJECTED_IN_ALL // max(len(accounts), 1)))
-    lanes = {pk: _ahead(senders, pk, queues[pk], now, whole, each) for pk in accounts}
+    projected = min(MOST_PROJECTED, max(PROJECTED_EACH, PROJECTED_IN_ALL // max(len(accounts), 1)))
+    lanes = {pk: _ahead(senders, pk, queues[pk], now, whole, projected) for pk in accounts}
     for pk, lane in lanes.items():
         for queued, outlook in zip(lane.queue, lane.outlook.runs):
             if queued.run_id < 0:

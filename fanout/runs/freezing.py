@@ -194,22 +194,14 @@ def _as_we_left_it(run: Run) -> QuerySet[Run]:
 
 # --- 1: who is admitted ----------------------------------------------------------------------------------
 
-# Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
-# recognised by their ids: by NOT IN, which is hashed. The planner knows nothing of a new run's rows, and with NOT
-# EXISTS may compare each member with each of them.
 FIXED = "SELECT recipient_id, position, id FROM reminders_remindertarget WHERE reminder_id = %s"
-# Behind the fixed targets, without those who are among them.
-LIVING = """
- UNION ALL
-SELECT m.id, NULL, m.id FROM ({members}) AS m(id)
- WHERE m.id NOT IN (SELECT recipient_id FROM reminders_remindertarget WHERE reminder_id = %s)
-"""
+# Behind the fixed targets.
+LIVING = " UNION ALL SELECT m.id, NULL, m.id FROM ({members}) AS m(id)"
 PEOPLE = """
 SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.attempts_reset_at, p.cooldown_until,
        p.replied_at, p.limited
   FROM ({targets}) AS t(recipient_id, position, id) JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = p.address AND (s.expires_at IS NULL OR s.expires_at > %s)
- WHERE t.recipient_id NOT IN (SELECT recipient_id FROM fanout_runtarget WHERE run_id = %s)
  ORDER BY t.position, t.id
 """
 Turns = list[int | None]  # the index of the account that sends to each target
@@ -250,9 +242,15 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
     """Return the recipients, the kind of each address, and why it may not receive anything."""
     recipients, kinds, whys, limits = [], [], [], follow_ups.limits()
     targets, parameters = _targets(run)
+    # Those whom the run has already, and fixed targets who are in the segment, too. Kept apart here and not by the
+    # database: its planner knows nothing of a new run's rows, and may compare each person with each of them.
+    met = _copied_recipients(run)
     with connection.cursor() as cursor:
-        cursor.execute(PEOPLE.format(targets=targets), [*parameters, now, run.pk])
+        cursor.execute(PEOPLE.format(targets=targets), [*parameters, now])
         for recipient, kind, suppressed, *person in cursor:
+            if recipient in met:
+                continue
+            met.add(recipient)
             recipients.append(recipient)
             prospect = Prospect(*person)
             gate = gates.may_receive(gates.TargetFacts(suppressed, prospect, run.follow_up), limits, now)
@@ -260,6 +258,11 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
             why = gate.why if isinstance(gate, gates.Refuse) else ""
             whys.append(why or (not_by_itself(prospect, limits, now) if run.step else ""))
     return recipients, kinds, whys
+
+
+def _copied_recipients(run: Run) -> set[int]:
+    """Return the recipients that the run has. By their ids: editing the reminder meanwhile moves positions."""
+    return set(run.targets.order_by().values_list("recipient_id", flat=True)) if run.total else set()
 
 
 def _targets(run: Run) -> tuple[str, list[Any]]:
@@ -273,7 +276,7 @@ def _targets(run: Run) -> tuple[str, list[Any]]:
     if reminder.segment_id is None:
         return FIXED, [reminder.pk]
     members, parameters = living(reminder, run.scheduled_for).order_by().values("pk").query.sql_with_params()
-    return FIXED + LIVING.format(members=members), [reminder.pk, *parameters, reminder.pk]
+    return FIXED + LIVING.format(members=members), [reminder.pk, *parameters]
 
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:

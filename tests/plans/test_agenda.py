@@ -161,6 +161,25 @@ def test_reminders_of_others_count_and_are_not_named() -> None:
     assert not look(account, user=theirs.owner).accounts, "the account is not theirs"
 
 
+def test_only_the_chosen_account_has_days() -> None:
+    account = AccountFactory.create()
+    other = AccountFactory.create(owner=account.owner)
+    due(account, NOW + timedelta(hours=2), targets=4).set_further_senders([account, other])
+    found = agenda(account.owner, WEEK, "UTC", NOW, only=account.pk)
+    assert {pk for pk, _ in found.cells} == {account.pk}
+    assert [entry.targets for entry in found.on(MONDAY)] == [2]
+    assert [entry.account for entry in look(account).on(MONDAY)] == [account.pk, other.pk]
+
+
+def test_idle_days_of_a_month_are_left_out() -> None:
+    account = AccountFactory.create()
+    due(account, NOW + timedelta(hours=2), targets=4)
+    found = agenda(account.owner, WEEK, "UTC", NOW, idle_days=False)
+    assert list(found.cells) == [(account.pk, MONDAY)]
+    assert found.cells[account.pk, MONDAY].planned == 4
+    assert found.on(TUESDAY) == []
+
+
 def test_a_far_month_is_not_planned() -> None:
     account = AccountFactory.create()
     due(account, NOW + timedelta(days=90))

@@ -123,7 +123,9 @@ def to_segment(stage: Stage, groups: int = 0, **conditions: Any) -> Reminder:
 
 
 def member(reminder: Reminder, **fields: Any) -> Recipient:
-    return RecipientFactory.create(**{"owner": reminder.owner, "tags": ["north"]} | fields)
+    # Not an address that the stage gives to its groups.
+    address = f"{120363000000900000 + Recipient.objects.count()}@g.us"
+    return RecipientFactory.create(**{"owner": reminder.owner, "tags": ["north"], "address": address} | fields)
 
 
 def test_a_weekly_reminder_reaches_new_members_and_no_former_ones(stage: Stage) -> None:
@@ -189,6 +191,27 @@ def test_a_large_segment_is_prepared_in_chunks(stage: Stage, monkeypatch: pytest
     assert (fresh(run).status, fresh(run).total) == ("queued", 7)
     stage.play()
     assert len({delivery.to for delivery in stage.book.deliveries()}) == 7
+
+
+def test_preparing_goes_on_after_an_interruption(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firing, "LARGE", 4)
+    monkeypatch.setattr(freezing, "CHUNK", 2)
+    monkeypatch.setattr(freezing, "WORK_FOR", 0)
+    reminder = to_segment(stage, groups=2)
+    Recipient.objects.filter(reminders=reminder).update(tags=["north"])
+    for _ in range(5):
+        member(reminder)
+    run = stage.fire(reminder)
+    assert not freezing.prepare(run.pk, stage.now)
+    assert fresh(run).total == 2
+    late = member(reminder)
+    while not freezing.prepare(run.pk, stage.now):
+        pass
+    assert (fresh(run).status, fresh(run).total) == ("queued", 8)
+    stage.play()
+    to = [delivery.to for delivery in stage.book.deliveries()]
+    assert len(to) == len(set(to)) == 8
+    assert late.address in to
 
 
 def test_due_reminders_fire_with_their_segment(stage: Stage) -> None:

@@ -133,6 +133,7 @@ def test_those_whom_the_run_has_are_left_out_and_the_others_come_in_order() -> N
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
     RunTargetFactory.create(run=run, recipient=second.recipient)
     RunTargetFactory.create(recipient=first.recipient)
+    run.refresh_from_db(fields=["total"])
     assert set(uncopied(run)) == {first.recipient, third.recipient}
     type(first).objects.filter(pk=first.pk).update(position=9)
     assert admitted(run, reminder.senders, NOW)[0] == [third.recipient_id, first.recipient_id]

@@ -77,6 +77,21 @@ def test_a_reply_takes_a_queued_one_out(stage: Stage) -> None:
     assert fresh(run).skipped == 1
 
 
+@pytest.mark.parametrize("queued", [False, True])
+def test_who_opts_out_between_the_message_and_the_follow_up_gets_none(stage: Stage, queued: bool) -> None:
+    reminder = with_follow_ups(stage, 1)
+    stage.fire(reminder)
+    stage.play()
+    stage.now += DAY
+    runs = sequences.fire_follow_ups(stage.now) if queued else []
+    say(reminder.account, 1, stage.now, "STOP")
+    assert Recipient.objects.get(address=phone(1)).status == "opted_out"
+    runs = runs or sequences.fire_follow_ups(stage.now)
+    stage.play()
+    assert got(stage) == {phone(0): 2, phone(1): 1, phone(2): 2}
+    assert [fresh(run).sent for run in runs] == [2]
+
+
 def test_everyone_has_replied(stage: Stage) -> None:
     reminder = with_follow_ups(stage, 2, people=1)
     parent = stage.fire(reminder)
