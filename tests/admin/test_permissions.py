@@ -224,7 +224,7 @@ def test_bulk_cancel_asks_with_numbers_and_takes_all_that_match(world, operator)
     client = login(operator)
     asked = client.post(url("fanout_run_changelist") + "?status=running", data).content.decode()
     assert "Cancel 2 runs" in asked
-    assert "6 pending will not be sent, 8 were delivered." in asked
+    assert "6 pending will not be sent, 8 were sent." in asked
     assert Run.objects.filter(status="running").count() == 2
     client.post(url("fanout_run_changelist") + "?status=running", data | {"confirmed": "yes"})
     assert Run.objects.filter(status="canceled").count() == 2

@@ -509,7 +509,7 @@ def test_firing_by_hand_is_asked_with_what_went_out(operator, account):
     RunFactory.create(reminder=reminder, status="running", targets={"sent": 1, "pending": 2})
     for path in (listing, page):
         shown = login(operator).get(path).content.decode()
-        assert "Send “Town hall” to 3 recipients now? It is running already, 1 of 3 delivered" in shown
+        assert "Send “Town hall” to 3 recipients now? It is running already, 1 of 3 sent" in shown
     reminder.targets.all().delete()
     for path in (listing, page):
         assert "recipients now?" not in login(operator).get(path).content.decode()
