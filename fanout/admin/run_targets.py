@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
 from django.db.models import Prefetch, Q, QuerySet
@@ -160,8 +161,8 @@ class RunTargetAdmin(OwnedAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [name for _, options in self.fieldsets for name in options["fields"]]
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return flatten_fieldsets(self.fieldsets)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         target: Any = super().get_object(request, object_id, from_field)
