@@ -46,9 +46,13 @@ def scene() -> Iterator[dict[str, str]]:
 def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[1:]
-    with scene() as paths, TemporaryDirectory() as folder, a_number_to_pair(Path(folder)) as pairing:
-        paths["pairing"] = pairing
-        take({title: path for title, path in paths.items() if not wanted or title in wanted})
+    with scene() as paths, TemporaryDirectory() as folder:
+        if chosen := {title: path for title, path in paths.items() if not wanted or title in wanted}:
+            take(chosen)
+        if not wanted or "pairing" in wanted:
+            # Last, because a code is good for a minute.
+            with a_number_to_pair(Path(folder)) as pairing:
+                take({"pairing": pairing})
 
 
 @contextmanager
