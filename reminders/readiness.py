@@ -23,12 +23,12 @@ from reminders.targets import BATCH, able_to_reach
 P = TypeVar("P", ReminderMessage, ReplyPart, FollowUpPart)
 
 #: what a reminder may lack
-NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
+NO_MESSAGE, NO_RECIPIENTS, NO_TIME = "no message", "no recipients", "no time"
 
 
 def missing(parts: int, people: int, timed: bool) -> list[str]:
     """Return what a reminder lacks before it can fire by itself."""
-    has = {NO_MESSAGE: parts, NOBODY: people, NO_TIME: timed}
+    has = {NO_MESSAGE: parts, NO_RECIPIENTS: people, NO_TIME: timed}
     return [what for what, there in has.items() if not there]
 
 

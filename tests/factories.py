@@ -244,7 +244,7 @@ class NotificationFactory(DjangoModelFactory[Notification]):
         model = Notification
 
     user = factory.SubFactory(UserFactory)
-    title = "Reminder delivered"
+    title = "Reminder sent"
     body = "All of it."
     created_at = factory.LazyFunction(timezone.now)
 

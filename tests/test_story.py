@@ -105,8 +105,8 @@ def test_a_reminder_fired_in_the_admin_is_delivered_and_the_operator_told(crier,
     assert sorted(in_book(provider)) == sorted(everything(reminder))
     wait_for(lambda: Notification.objects.exists())
     told = Notification.objects.get(user=operator)
-    assert (told.run, told.title) == (run, "Reminder delivered")
-    assert f"{GROUPS} of {GROUPS} groups delivered" in told.body
+    assert (told.run, told.title) == (run, "Reminder sent")
+    assert f"Sent to {GROUPS} of {GROUPS} groups" in told.body
     page = client.get(reverse("admin:fanout_run_changelist")).content.decode()
     assert reminder.title in page
     assert "success" in page

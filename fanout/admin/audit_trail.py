@@ -41,6 +41,7 @@ class KindFilter(admin.SimpleListFilter):
 class TrailEntryAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor_name", "address", "verb", "kind", "subject", "detail")
     list_display_links = None
+    fields = list_display
     list_filter = (KindFilter,)
     search_fields = ("actor_name__exact", "address__exact", "verb__exact", "subject__exact")
     search_help_text = "Search by the whole name, address, verb or subject"

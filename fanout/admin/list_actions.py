@@ -13,6 +13,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 
@@ -131,7 +132,7 @@ def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: boo
     context = model_admin.admin_site.each_context(request) | {
         "title": question.title,
         "opts": model_admin.opts,
-        "list_name": getattr(model_admin, "list_name", model_admin.opts.verbose_name_plural),
+        "list_name": _list_name(model_admin),
         "question": question,
         "rows": question.rows[:ROWS_SHOWN],
         "more_rows": max(0, len(question.rows) - ROWS_SHOWN),
@@ -140,6 +141,10 @@ def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: boo
         "back": request.get_full_path(),
     }
     return TemplateResponse(request, "crier/ask.html", context)
+
+
+def _list_name(model_admin: Any) -> str:
+    return str(getattr(model_admin, "list_name", model_admin.opts.verbose_name_plural))
 
 
 def ask_once(model_admin: Any, request: HttpRequest, question: Question, default: str, **also: str) -> TemplateResponse:
@@ -152,7 +157,8 @@ def ask_once(model_admin: Any, request: HttpRequest, question: Question, default
     context = model_admin.admin_site.each_context(request) | {
         "title": question.title,
         "opts": model_admin.opts,
-        "list_name": "Back",
+        "list_name": _list_name(model_admin),
+        "list_url": reverse(f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}_changelist"),
         "question": question,
         "posted": [
             *_posted(request, [key for key in request.POST if key not in (*NOT_REPEATED, *also)]),

@@ -118,9 +118,9 @@ def _recent_runs(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]
     """Return for each reminder that went out recently, or is going out now, the words for it."""
     runs = Run.objects.filter(reminder__in=reminders, answers=None).order_by()
     recent = runs.filter(sent__gt=0, finished_at__gte=now - RECENTLY)
-    delivered = recent.values_list("reminder_id").annotate(at=Max("finished_at"))
+    sent = recent.values_list("reminder_id").annotate(at=Max("finished_at"))
     live = runs.filter(status__in=Run.UNDER_WAY).values_list("reminder_id", flat=True)
-    words = {pk: f"was delivered {relative(at, now)}" for pk, at in delivered}
+    words = {pk: f"was sent {relative(at, now)}" for pk, at in sent}
     return words | dict.fromkeys(live, "is going out already")
 
 

@@ -476,6 +476,7 @@ class PartForm(ModelForm):
             "html": forms.Textarea(attrs={"rows": 3}),
             "media": forms.HiddenInput,
         }
+        labels = {"html": "HTML"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

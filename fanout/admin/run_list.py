@@ -303,12 +303,12 @@ def about_canceling(runs: Sequence[Run], now: datetime) -> Question:
     open_runs = [run for run in runs if run.status not in Run.FINISHED]
     pending, sent = sum(run.pending for run in open_runs), sum(run.sent for run in open_runs)
     sentences = [
-        f"{pending:,} pending will not be sent, {sent:,} were delivered. A canceled run cannot be resumed."
+        f"{pending:,} pending will not be sent, {sent:,} were sent. A canceled run cannot be resumed."
         if open_runs
         else "",
         _left_alone(len(runs) - len(open_runs), "finished already"),
     ]
-    rows = [(run.title, f"{run.sent:,} delivered, {run.pending:,} will not be") for run in open_runs]
+    rows = [(run.title, f"{run.sent:,} sent, {run.pending:,} will not be") for run in open_runs]
     title = f"Cancel {counted(len(open_runs), 'run')}?"
     button = title.rstrip("?") if open_runs else ""
     return Question(title, [text for text in sentences if text], button, rows, danger=True)

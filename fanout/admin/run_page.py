@@ -157,7 +157,7 @@ def throughput(run: Run, active: list[Period], now: datetime) -> tuple[Chart | N
     periods = shown_periods(active, starts, run.finished_at or now)
     step = step_for(sum((end - begin for begin, end in periods), timedelta()))
     minutes = int(step.total_seconds() // 60)
-    title = "Deliveries per minute" if minutes == 1 else f"Deliveries per {minutes} minutes"
+    title = "Sent per minute" if minutes == 1 else f"Sent per {minutes} minutes"
     rows = sends(run, starts, step)
     counts = {row["bin"]: row["sent"] for row in rows}
     return timeline_chart(title, counts, periods, step, my_zone()), funnel(run, rows)

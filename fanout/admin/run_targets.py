@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
 from django.db.models import Prefetch, Q, QuerySet
@@ -131,6 +132,11 @@ class RunTargetAdmin(OwnedAdmin):
         "reason",
         "of_run",
     )
+    fieldsets = (
+        (None, {"fields": ("name", "of_run", "sender", "status_badge", "reason")}),
+        ("Sending", {"fields": ("place", "parts", "attempts", "planned", "settled", "latency", "provider_id")}),
+        ("What came back", {"fields": ("received", "read", "replied", "opted_out")}),
+    )
     change_list_template = "admin/fanout/runtarget/change_list.html"
     list_display_links = None
     # Without choices a filter would run SELECT DISTINCT; the status has choices, the run comes by link.
@@ -155,8 +161,14 @@ class RunTargetAdmin(OwnedAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [field.name for field in self.opts.fields]
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return flatten_fieldsets(self.fieldsets)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        target: Any = super().get_object(request, object_id, from_field)
+        if target is not None:
+            self._note_who_opens(request, [target])
+        return target
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
         return lookup == RUN_FILTER or super().lookup_allowed(lookup, value, request)
@@ -197,12 +209,15 @@ class RunTargetAdmin(OwnedAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Read which of the page's recipients the person may open: a run may be shared without its list."""
         changes = super().get_changelist_instance(request)
-        rows = changes.result_list = list(changes.result_list)
+        changes.result_list = list(changes.result_list)
+        self._note_who_opens(request, changes.result_list)
+        return changes
+
+    def _note_who_opens(self, request: HttpRequest, rows: list[Any]) -> None:
         recipients = Recipient.objects.filter(pk__in={target.recipient_id for target in rows})
         seen = set(erasure.present(access.visible(request.user, recipients)).values_list("pk", flat=True))
         for target in rows:
             target.opens_person = target.recipient_id in seen
-        return changes
 
     def get_urls(self) -> list[URLPattern]:
         export = self.admin_site.admin_view(require_GET(self.export_view))
@@ -265,10 +280,30 @@ class RunTargetAdmin(OwnedAdmin):
             return "–"
         return format_html("{} {}", ", ".join(word for word, _ in steps), when(steps[-1][1], target.run.timezone))
 
+    @admin.display(description="account")
+    def sender(self, target: RunTarget) -> str:
+        return target.account.label
+
+    @admin.display(description="received")
+    def received(self, target: RunTarget) -> str:
+        return when(target.delivered_at, target.run.timezone)
+
+    @admin.display(description="read")
+    def read(self, target: RunTarget) -> str:
+        return when(target.read_at, target.run.timezone)
+
+    @admin.display(description="replied")
+    def replied(self, target: RunTarget) -> str:
+        return when(target.replied_at, target.run.timezone)
+
+    @admin.display(description="opted out")
+    def opted_out(self, target: RunTarget) -> str:
+        return when(target.opted_out_at, target.run.timezone)
+
     @admin.display(description="reason")
     def reason(self, target: RunTarget) -> str:
         if not target.error_kind:
-            return target.error or "–"
+            return texts.left_out(target.error) if target.error else "–"
         words = texts.error(target.error_kind)
         return f"{words}: {target.error}" if target.error else words
 

@@ -12,12 +12,13 @@ from django.conf import settings
 from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from accounts.models import Account
-from fanout.models import Run, RunTarget
+from fanout.models import Event, Run, RunTarget
 from reminders.models import Recipient
 
 #: status: its tone, which the theme gives a colour in light and dark
@@ -276,8 +277,15 @@ def components(request: HttpRequest) -> HttpResponse:
     """Show every piece that pages are built from, with its template or class."""
     if not (settings.DEBUG or getattr(request.user, "is_superuser", False)):
         raise Http404
+    now, step = timezone.now().replace(second=0, microsecond=0), timedelta(minutes=1)
+    sent = {now + n * step: 10 + n for n in range(10)}
     context = {
         "title": "Components",
+        "now": now,
+        "run": Run(pk=0, status=Run.Status.PARTIAL, total=10, sent=6, failed=1, unconfirmed=1, skipped=2),
+        "drawn": timeline_chart("Sent per minute", sent, [(now, now + 10 * step)], step, "UTC"),
+        "parts": [{"kind": "text", "text": "Street party on Saturday at 6."}],
+        "events": [Event(verb="paused", detail="Outside the delivery hours.", at=now)],
         "tones": ("good", "info", "busy", "warn", "part", "bad", "mute"),
         "pills": [
             {"label": "All", "url": "?", "tone": "mute", "chosen": True, "count": ""},

@@ -104,7 +104,7 @@ class NumberHealth:
         if self.last_receipt_at is not None:
             words = f"Last receipt {duration((now - self.last_receipt_at).total_seconds())} ago"
         if self.sent:
-            rates = f"{self.delivered / self.sent:.0%} delivered, {self.read / self.sent:.0%} read"
+            rates = f"{self.delivered / self.sent:.0%} received, {self.read / self.sent:.0%} read"
             all_of_them = self.sent + self.just_sent < MOST_LOOKED_AT
             words += f"; {rates} of " + (
                 f"{self.sent:,} messages in seven days" if all_of_them else f"the last {self.sent:,} messages"

@@ -349,7 +349,7 @@ class ControlCommand(CrierCommand):
             reason = held_up(run).rstrip(".")
             raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s: {reason}.", run_as_data(run, began))
         data = run_as_data(run, began)
-        summary = run.error_summary or f"{run.sent} of {run.total} delivered."
+        summary = run.error_summary or f"Sent to {run.sent} of {run.total}."
         # For pause and cancel the wanted end is another status than success.
         if run.status in self.wanted():
             self.answer(data, f"Run {run.pk}: {run.status}. {summary}")

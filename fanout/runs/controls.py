@@ -130,7 +130,7 @@ def _fired_just_now(reminder: Reminder, now: datetime) -> Run | None:
 
 
 def run_again(run: Run, user: User, now: datetime) -> ControlResult:
-    """Fire the reminder of a run that delivered nothing once more, now or when its window opens."""
+    """Fire the reminder of a run that sent nothing once more, now or when its window opens."""
     with change(run, user):
         Reminder.objects.select_for_update().get(pk=run.reminder_id)  # or two of its runs could be run again at once
         if problem := _not_again(run):
@@ -144,7 +144,7 @@ def run_again(run: Run, user: User, now: datetime) -> ControlResult:
 def _not_again(run: Run) -> str:
     """Return why a run is not run again; empty where it can be. Running it again must not repeat a message."""
     if run.status not in (Run.Status.FAILED, Run.Status.SKIPPED) or run.answers_id is not None or run.sent:
-        return f"The run is {run.status}: only one that delivered nothing is run again."
+        return f"The run is {run.status}: only one that sent nothing is run again."
     if run.unconfirmed:
         return f"{run.unconfirmed} targets may have been delivered: say whether they were, then run it again."
     if run.is_test:
@@ -169,7 +169,7 @@ def pause(run: Run, user: User, now: datetime) -> ControlResult:
             carry_out(transitions.pause_by_operator(child.pk, pk_of(user), now))
         run.refresh_from_db()
         note_act(run, user, now, "paused")
-    return ControlResult(True, f"Paused. {texts.delivered(run.facts())}.", run)
+    return ControlResult(True, f"Paused. {texts.sent(run.facts())}.", run)
 
 
 def by_itself() -> Q:
@@ -460,7 +460,7 @@ def cancel(run: Run, user: User, now: datetime) -> ControlResult:
     if not all(_skip_canceled(one.pk, now) for one in canceled):
         enqueue_rest()
     run.refresh_from_db()
-    return ControlResult(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
+    return ControlResult(True, f"Canceled: {run.sent} were sent, {run.skipped + run.pending} will not be.", run)
 
 
 def stop_follow_ups(run: Run, user: User, now: datetime) -> ControlResult:

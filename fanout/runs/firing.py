@@ -351,7 +351,7 @@ def when_closed(reminder: Reminder, now: datetime) -> datetime | None:
 def _lately(last: Run | None, now: datetime) -> str:
     if last is None:
         return ""
-    counts = f"{last.sent:,} of {last.total:,} delivered"
+    counts = f"{last.sent:,} of {last.total:,} sent"
     if last.status not in Run.FINISHED:
         return f"It is {last.status} already, {counts}: they would get it again."
     if last.sent and last.finished_at and now - last.finished_at < LATELY:

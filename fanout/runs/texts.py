@@ -22,7 +22,7 @@ MAY_HAVE_GONE_OUT = "the database lost the record of this message: it may have b
 #: without counts: what was in flight may still arrive
 CANCELED_RUN = "Canceled by the operator: what was pending is not sent."
 #: the title of what is told when messages of a finished run bounce
-CAME_BACK = "Delivered messages came back"
+CAME_BACK = "Sent messages came back"
 
 Facts = Mapping[str, Any]  # a run's columns
 Causes = Mapping[str, Sequence[str]]  # why targets are "failed" or "skipped", the most frequent cause first
@@ -122,8 +122,8 @@ def queued(run: Facts, reasons: Mapping[str, int]) -> str:
     return f"{words}; {run['skipped']:,} left out: {left_out_counts(reasons)}." if run["skipped"] else f"{words}."
 
 
-def delivered(run: Facts) -> str:
-    return f"{run['sent']} of {recipients(run)} delivered, {run['pending']} still pending"
+def sent(run: Facts) -> str:
+    return f"Sent to {run['sent']} of {recipients(run)}, {run['pending']} still pending"
 
 
 def paused(run: Facts, why: str = "") -> str:
@@ -138,7 +138,7 @@ def paused(run: Facts, why: str = "") -> str:
         PauseReason.MEDIA: f"Media upload failed{because}.",
         PauseReason.OPERATOR: "Paused by an operator.",
     }[PauseReason(run["pause_reason"])]
-    sentences = [lead, f"{delivered(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]
+    sentences = [lead, f"{sent(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -200,12 +200,12 @@ def held_back_by(run: Facts) -> str:
 
 
 def finished(run: Facts, causes: Causes) -> str:
-    """Return what was delivered, and of the rest how many and why."""
+    """Return to how many it was sent, and of the rest how many and why."""
     if run["status"] == "success":
         return ""
     words = [word for word in ("failed", "skipped", "unconfirmed") if run[word]]
     counted = [f"{run[word]} {word}{_because(causes.get(word, ()))}" for word in words]
-    return f"{run['sent']} of {recipients(run)} delivered" + (f", {', '.join(counted)}." if counted else ".")
+    return f"Sent to {run['sent']} of {recipients(run)}" + (f", {', '.join(counted)}." if counted else ".")
 
 
 def _because(causes: Sequence[str]) -> str:
@@ -228,14 +228,14 @@ def closed_before_start(run: Facts) -> str:
 
 def notification(run: Facts) -> tuple[str, str] | None:
     """Return title and body, or None where no notification is needed."""
-    counts = f"{run['sent']} of {recipients(run)} delivered."
+    counts = f"Sent to {run['sent']} of {recipients(run)}."
     if run.get("answers_id") and run.get("pause_reason") in ENDS_BY_ITSELF:
         return None  # Message 2 goes on by itself
     if run["status"] == "paused":
         cause = PauseReason(run["pause_reason"]).label
         return "Reminder paused", f"{counts} Resume from the Activity tab. {run['title']}: {cause}."
     return {
-        "success": ("Reminder delivered", f"{run['title']}: {counts}"),
-        "partial": ("Reminder partly delivered", f"{run['title']}: {run['error_summary'] or counts}"),
+        "success": ("Reminder sent", f"{run['title']}: {counts}"),
+        "partial": ("Reminder partly sent", f"{run['title']}: {run['error_summary'] or counts}"),
         "failed": ("Reminder failed", f"{run['title']}: {run['error_summary'] or counts}"),
     }.get(run["status"])

@@ -78,7 +78,7 @@ def percent(share: float) -> str:
 
 # In Python and not in a template: a list draws it fifty times.
 PROGRESS = """<div class="progress" data-run="{id}" data-status="{status}">
-<svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{sent} of {total} delivered">
+<svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{sent} of {total} sent">
 <rect class="track" width="100" height="8"/>{bars}</svg>
 <span class="figures"><b data-count="sent">{sent}</b> / <span data-count="total">{total}</span></span></div>"""
 BAR = '<rect class="{}" data-bar="{}" x="{}" width="{}" height="8"/>'

@@ -41,7 +41,7 @@ def test_firing_many_says_how_many_and_what_went_out_already(operator):
     assert "Fire 2 reminders now" in asked
     assert "5 targets in all." in asked
     assert "Sent in the last 24 hours, or going out now: 1 reminder." in asked
-    assert "was delivered now" in asked
+    assert "was sent now" in asked
     assert Run.objects.count() == 1
     answer = client.post(path, data | YES, follow=True)
     assert "Fired: 2 of 2." in [str(message) for message in answer.context["messages"]]

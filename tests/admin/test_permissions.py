@@ -217,6 +217,12 @@ def test_bulk_resume_outside_the_window_plans_it(world, operator):
     assert list(world.run.events.values_list("verb", flat=True)) == ["resume planned", "planned resume taken back"]
 
 
+def test_a_buttons_question_leads_back_to_the_list_by_its_name(world, operator):
+    run = RunFactory.create(reminder=world.reminder, status="running", targets={"pending": 3})
+    asked = login(operator).post(url("fanout_run_do", run.pk, "cancel")).content.decode()
+    assert f'<a href="{url("fanout_run_changelist")}">Activity</a>' in asked
+
+
 def test_bulk_cancel_asks_with_numbers_and_takes_all_that_match(world, operator):
     for _ in range(2):
         RunFactory.create(reminder=world.reminder, status="running", targets={"pending": 3, "sent": 4})
@@ -224,7 +230,7 @@ def test_bulk_cancel_asks_with_numbers_and_takes_all_that_match(world, operator)
     client = login(operator)
     asked = client.post(url("fanout_run_changelist") + "?status=running", data).content.decode()
     assert "Cancel 2 runs" in asked
-    assert "6 pending will not be sent, 8 were delivered." in asked
+    assert "6 pending will not be sent, 8 were sent." in asked
     assert Run.objects.filter(status="running").count() == 2
     client.post(url("fanout_run_changelist") + "?status=running", data | {"confirmed": "yes"})
     assert Run.objects.filter(status="canceled").count() == 2

@@ -106,7 +106,7 @@ def test_the_time_is_the_reminders_own(operator, account):
             "The text has 80,000 characters; at most 65,536 are sent. Shorten it or add another part.",
             id="long-text",
         ),
-        pytest.param({"paste": ""}, "It has nobody to send it to yet.", id="nobody"),
+        pytest.param({"paste": ""}, "It has no recipients yet.", id="nobody"),
         pytest.param({"schedule": "once", "cron": ""}, "It has no time yet.", id="no-time"),
     ],
 )
@@ -381,7 +381,7 @@ def test_a_complete_reminder_that_is_not_on_is_off_in_every_place(operator, acco
 def test_an_unfinished_reminder_is_kept_as_a_draft(operator, account):
     bare = filled(account, paste="", schedule="once", cron="") | {"messages-0-text": ""}
     refused = save(operator, bare).content.decode()
-    assert "It has no message, nobody to send it to and no time yet." in html.unescape(refused)
+    assert "It has no message, no recipients and no time yet." in html.unescape(refused)
     assert 'name="_draft"' in refused
     assert not Reminder.objects.exists()
     answer = save(operator, bare | {"_draft": "Keep as a draft"})
@@ -437,7 +437,7 @@ def test_the_forecast_names_what_will_send_nothing(operator, account):
     assert some["late"] == ""
     assert {firing["late"] for firing in some["firings"]} == {True, False}
     bare = login(operator).post(ask, filled(account, cron="", paste="")).json()
-    assert bare["missing"] == "It has nobody to send it to and no time yet."
+    assert bare["missing"] == "It has no recipients and no time yet."
 
 
 def test_the_forecast_knows_the_budget_of_new_chats(operator, account):
@@ -509,7 +509,7 @@ def test_firing_by_hand_is_asked_with_what_went_out(operator, account):
     RunFactory.create(reminder=reminder, status="running", targets={"sent": 1, "pending": 2})
     for path in (listing, page):
         shown = login(operator).get(path).content.decode()
-        assert "Send “Town hall” to 3 recipients now? It is running already, 1 of 3 delivered" in shown
+        assert "Send “Town hall” to 3 recipients now? It is running already, 1 of 3 sent" in shown
     reminder.targets.all().delete()
     for path in (listing, page):
         assert "recipients now?" not in login(operator).get(path).content.decode()

@@ -111,3 +111,27 @@ def test_an_erased_person_has_no_page(run: Run, operator: User) -> None:
     assert reverse("admin:reminders_recipient_change", args=[faceless.pk]) not in rows(
         operator, f"{reverse(LIST)}?run__id__exact={run.pk}"
     )
+
+
+def test_a_targets_own_page_is_in_words(run: Run, operator: User) -> None:
+    """Its values are those of the lists, and no name of a database column is shown."""
+    shown = {}
+    for name in NAMES:
+        target = run.targets.get(recipient__name=name)
+        page = login(operator).get(reverse("admin:fanout_runtarget_change", args=[target.pk])).content.decode()
+        shown[name] = page[page.index('id="runtarget_form"') :]
+        assert f">{name}</a>" in shown[name]
+        assert run.title in shown[name]
+        for column in ("Part ids", "Claim epoch", "Latency ms", "Error kind", "In doubt"):
+            assert column not in shown[name]
+    assert "What came back" in shown["Reader"]
+    assert "No such number" in shown["Gone"]
+
+
+def test_why_a_target_was_left_out_is_said_in_words(run: Run, operator: User) -> None:
+    target = run.targets.get(recipient__name="Skipped")
+    RunTarget.objects.filter(pk=target.pk).update(error="cooldown_active_12h")
+    assert "still in the cooldown" in rows(operator, f"{reverse(LIST)}?run__id__exact={run.pk}&status__exact=skipped")
+    page = login(operator).get(reverse("admin:fanout_runtarget_change", args=[target.pk])).content.decode()
+    assert "still in the cooldown" in page
+    assert "cooldown_active" not in page

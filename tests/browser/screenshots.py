@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,9 +46,13 @@ def scene() -> Iterator[dict[str, str]]:
 def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[1:]
-    with scene() as paths, TemporaryDirectory() as folder, a_number_to_pair(Path(folder)) as pairing:
-        paths["pairing"] = pairing
-        take({title: path for title, path in paths.items() if not wanted or title in wanted})
+    with scene() as paths, TemporaryDirectory() as folder:
+        if chosen := {title: path for title, path in paths.items() if not wanted or title in wanted}:
+            take(chosen)
+        if not wanted or "pairing" in wanted:
+            # Last, because a code is good for a minute.
+            with a_number_to_pair(Path(folder)) as pairing:
+                take({"pairing": pairing})
 
 
 @contextmanager
@@ -174,7 +179,10 @@ def take(paths: dict[str, str]) -> None:
 def settle(page: Any) -> None:
     """Wait for what the page's scripts fetch."""
     page.wait_for_timeout(600)
-    page.wait_for_function("!document.querySelector('[data-forecast]')?.textContent.startsWith('Working')")
+    # Not by a function that waits in the page: its policy forbids eval.
+    from playwright.sync_api import expect
+
+    expect(page.locator("[data-forecast]", has_text=re.compile("^Working"))).to_have_count(0, timeout=120_000)
 
 
 if __name__ == "__main__":

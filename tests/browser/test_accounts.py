@@ -70,6 +70,29 @@ def test_add_an_smtp_account_and_send_a_test(
     expect(page.locator("#live .head .badge").first).to_have_text("Success")
 
 
+@pytest.mark.parametrize(
+    ("channel", "field", "wrong", "says"),
+    [
+        ("cloud", "phone_number_id", "+49 176 12345678", "a number of at least 5 digits, without + or spaces"),
+        ("wassenger", "device", "my phone", "an id of 24 digits and letters from a to f"),
+    ],
+)
+def test_an_id_of_a_known_form_is_checked_before_the_provider_is_asked(
+    operator: User, server: Server, page: Any, channel: str, field: str, wrong: str, says: str
+) -> None:
+    """The page says so at the field, and does not report a failed test."""
+    page.goto(server.url(f"{reverse('admin:accounts_account_add')}?channel={channel}"))
+    page.fill("#id_label", "Office")
+    page.fill("#id_address", "+4917612345678")
+    page.fill(f"#id_setting_{field}", wrong)
+    page.locator("[id^=id_secret_]").first.fill("a secret")
+    page.get_by_role("button", name="Test and save").click()
+    expect(page.locator(f".field-setting_{field} .errorlist")).to_contain_text(says)
+    expect(page.locator(f"#id_setting_{field}")).to_have_value(wrong)
+    expect(page.locator("#container")).not_to_contain_text("the test failed")
+    assert not Account.objects.exists()
+
+
 def test_a_preset_fills_the_pace_table(operator: User, server: Server, page: Any) -> None:
     account = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
     page.goto(server.url(reverse("admin:accounts_account_change", args=[account.pk])))

@@ -94,4 +94,4 @@ def test_the_first_half_hour(
     assert {mail.message["Subject"] for mail in mails} == {"No water on Friday"}
 
     expect(steps(page)).to_have_count(0)
-    expect(page.locator("#live-overview")).to_contain_text("4 delivered")
+    expect(page.locator("#live-overview")).to_contain_text("4 sent")

@@ -111,7 +111,7 @@ def test_write_move_preview_forecast_save_test_and_fire(
     page.goto(server.url(reverse("admin:reminders_reminder_change", args=[reminder.pk])))
     asked = page.locator("button", has_text="Fire now").get_attribute("data-confirm")
     assert "It went out" in asked
-    assert "5 of 5 delivered" in asked
+    assert "5 of 5 sent" in asked
 
 
 def test_an_unfinished_reminder_becomes_a_draft_with_one_click(operator: User, server: Server, page: Any) -> None:
@@ -119,7 +119,7 @@ def test_an_unfinished_reminder_becomes_a_draft_with_one_click(operator: User, s
     page.goto(server.url(reverse("admin:reminders_reminder_add")))
     page.fill("#id_title", "Some day")
     page.click("input[name=_save]")
-    lacks = "It has no message, nobody to send it to and no time yet."
+    lacks = "It has no message, no recipients and no time yet."
     expect(page.locator(".errorlist.nonfield")).to_contain_text(lacks)
     page.get_by_role("button", name="Keep it as a draft").click()
     expect(page.locator(".card.head .badge")).to_have_text("draft")

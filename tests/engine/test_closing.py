@@ -89,7 +89,7 @@ def test_a_lane_outside_its_business_hours_steps_aside_and_the_others_go_on(stag
     stage.play(200)
     assert (len(stage.book.deliveries(closed.address)), len(stage.book.deliveries(b.address))) == (0, 20)
     assert (fresh(run).status, run.pause_reason) == (Run.Status.PAUSED, "account_hours")
-    assert run.error_summary.startswith("Outside the account's business hours. 20 of 40 groups delivered")
+    assert run.error_summary.startswith("Outside the account's business hours. Sent to 20 of 40 groups")
 
 
 def test_a_lane_that_never_got_its_turn_does_not_skip_what_others_began(stage: Stage) -> None:

@@ -41,7 +41,7 @@ def test_a_run_is_delivered_once_to_every_recipient(stage: Stage) -> None:
     assert not stage.book.duplicates("to", "part")
     assert stage.book.peak() <= 43
     assert books_balance(run)
-    assert Notification.objects.get(run=run).title == "Reminder delivered"
+    assert Notification.objects.get(run=run).title == "Reminder sent"
 
 
 def test_parts_of_a_target_go_out_in_order_and_never_overtake(stage: Stage) -> None:
@@ -139,14 +139,14 @@ def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) 
     assert 0 < sent < 100
     assert (run.sent, run.pending, run.total) == (sent, 100 - sent, 100)
     assert run.error_summary.startswith(
-        f"Delivery window closed at 10:00 (UTC). {sent} of 100 groups delivered, {100 - sent} still pending."
+        f"Delivery window closed at 10:00 (UTC). Sent to {sent} of 100 groups, {100 - sent} still pending."
     )
     assert "Resume from the Activity tab." in run.error_summary
     assert "It started 1 min before the window closed" in run.error_summary
     note = Notification.objects.get(run=run)
     assert (note.title, note.body) == (
         "Reminder paused",
-        f"{sent} of 100 groups delivered. Resume from the Activity tab. Rent: delivery window closed.",
+        f"Sent to {sent} of 100 groups. Resume from the Activity tab. Rent: delivery window closed.",
     )
 
     # The next morning, just before the window closes again.
@@ -156,7 +156,7 @@ def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) 
     again = len(stage.book.deliveries())
     assert fresh(run).status == Run.Status.PAUSED
     assert sent < again < 100
-    assert f"{again} of 100 groups delivered" in run.error_summary
+    assert f"Sent to {again} of 100 groups" in run.error_summary
 
     stage.now = MONDAY + timedelta(days=2)
     assert controls.resume(run, stage.user, stage.now).ok

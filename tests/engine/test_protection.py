@@ -51,7 +51,7 @@ def test_business_hours_after_the_window_pause_the_run(stage: Stage) -> None:
     assert fresh(run).status == Run.Status.PAUSED
     assert run.pause_reason == "account_hours"
     assert run.pending == 5
-    assert run.error_summary.startswith("Outside the account's business hours. 0 of 5 groups delivered")
+    assert run.error_summary.startswith("Outside the account's business hours. Sent to 0 of 5 groups")
     assert run.error_summary.endswith("Extend the account's business hours, or offload to another account.")
 
 

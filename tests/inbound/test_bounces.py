@@ -73,7 +73,7 @@ def test_a_hard_bounce_suppresses_fails_and_rejudges(target: RunTarget) -> None:
     assert (target.status, target.error_kind, target.error) == ("failed", "hard_bounce", "550 5.1.1 User unknown")
     run = Run.objects.get(pk=target.run_id)
     assert (run.status, run.sent, run.failed) == ("partial", 1, 1)
-    assert run.error_summary == "1 of 2 groups delivered, 1 failed (address does not exist)."
+    assert run.error_summary == "Sent to 1 of 2 groups, 1 failed (address does not exist)."
     suppression = Suppression.objects.get(address=ANN)
     assert (suppression.reason, suppression.source, suppression.detail, suppression.expires_at) == (
         "hard_bounce",
@@ -416,7 +416,7 @@ def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_addres
 
     assert (target.status, target.error_kind) == ("failed", kind)
     assert Run.objects.get(pk=target.run_id).status == "partial"
-    assert Notification.objects.exclude(title="Account suspended").get().title == "Delivered messages came back"
+    assert Notification.objects.exclude(title="Account suspended").get().title == "Sent messages came back"
     (day,) = execute(*bounces_of_day(target.account_id, NOW - timedelta(hours=1)))
     assert day["bounced"] == 0
     assert not Suppression.objects.exists()
@@ -432,7 +432,7 @@ def test_a_refusal_that_is_certain_fails_without_having_gone_out(target: RunTarg
     assert (target.status, target.error_kind, target.parts_sent) == ("failed", kind, 0)
     assert Activity.objects.get().outcome == "failed"
     assert Run.objects.get(pk=target.run_id).status == "partial"
-    assert not Notification.objects.filter(title="Delivered messages came back").exists()
+    assert not Notification.objects.filter(title="Sent messages came back").exists()
 
 
 # --- the account's day ------------------------------------------------------------------------------------
@@ -584,9 +584,9 @@ def test_bounces_of_one_run_are_told_together_with_the_counts_of_now(stage: Stag
 
     notification = Notification.objects.exclude(pk__in=before).get()
     assert (notification.user, notification.run, notification.level) == (stage.user, run, "warning")
-    assert notification.title == "Delivered messages came back"
+    assert notification.title == "Sent messages came back"
     assert notification.body == (
-        "Rent: 20 of 60 groups delivered, 40 failed (address does not exist). "
+        "Rent: Sent to 20 of 60 groups, 40 failed (address does not exist). "
         "Messages that had been accepted came back, the last one with: "
         "hard bounce, 550 5.1.1 User unknown."
     )
@@ -600,7 +600,7 @@ def test_all_of_them_make_the_run_a_failure(stage: Stage) -> None:
 
     assert (fresh(run).status, run.error_summary) == (
         "failed",
-        "0 of 3 groups delivered, 3 failed (address does not exist).",
+        "Sent to 0 of 3 groups, 3 failed (address does not exist).",
     )
     assert list(Event.objects.filter(run=run, verb__in=("partial", "failed")).values_list("verb", flat=True)) == [
         "partial",
@@ -617,7 +617,7 @@ def test_what_was_read_shows_up_again(target: RunTarget) -> None:
 
     notification = Notification.objects.get()
     assert notification.read_at is None
-    assert "0 of 2 groups delivered, 2 failed" in notification.body
+    assert "Sent to 0 of 2 groups, 2 failed" in notification.body
 
 
 def test_the_cause_does_not_name_the_address(target: RunTarget) -> None:
@@ -646,7 +646,7 @@ def test_after_that_there_is_a_new_one(stage: Stage) -> None:
 
     bounce(run.targets.all()[2:4], stage.now + timedelta(minutes=6))
 
-    bodies = Notification.objects.filter(title="Delivered messages came back").order_by("pk").values_list("body")
+    bodies = Notification.objects.filter(title="Sent messages came back").order_by("pk").values_list("body")
     assert ["2 failed" in bodies[0][0], "4 failed" in bodies[1][0], len(bodies)] == [True, True, 2]
 
 

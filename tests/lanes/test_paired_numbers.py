@@ -65,7 +65,7 @@ def test_a_number_that_is_well(number: Account) -> None:
 
     assert lines(number) == [
         "Connected for 3 h on mars",
-        "Last receipt 30 min ago; 50% delivered, 25% read of 4 messages in seven days",
+        "Last receipt 30 min ago; 50% received, 25% read of 4 messages in seven days",
         "Paired 12 days ago; warm-up day 3 of 14, 10 messages today; 1 message written on the phone today",
     ]
     assert number_health(number, NOW).is_good(NOW)  # type: ignore[union-attr]
@@ -119,7 +119,7 @@ def test_of_many_messages_the_newest_count(number: Account, monkeypatch: pytest.
     report(number)
     for _ in range(4):
         sent(number, delivered_at=NOW)
-    assert "100% delivered, 0% read of the last 3 messages" in lines(number)[1]
+    assert "100% received, 0% read of the last 3 messages" in lines(number)[1]
 
 
 def test_a_number_on_its_way_to_another_machine(number: Account) -> None:

@@ -27,7 +27,7 @@ from tests.factories import NotificationFactory, ReminderFactory
 def test_mail_goes_to_those_who_want_it_once(operator, colleague):
     Subscription.objects.create(user=operator, email="mei@example.com")
     NotificationFactory.create(user=operator, title="Reminder paused", level="warning")
-    NotificationFactory.create(user=operator, title="Reminder delivered", level="info")
+    NotificationFactory.create(user=operator, title="Reminder sent", level="info")
     NotificationFactory.create(user=colleague, level="warning")
     for _ in range(2):
         passing_on.pass_on(timezone.now())
@@ -48,7 +48,7 @@ def test_a_mail_server_gets_the_title_and_the_cause(operator, smtp):
     run = paused_run(operator)
     Run.objects.update(title="Town hall tonight")
     Subscription.objects.create(user=operator, email="mei@example.com")
-    body = "1 of 2 groups delivered. Resume from the Activity tab. Town hall tonight: delivery window closed."
+    body = "Sent to 1 of 2 groups. Resume from the Activity tab. Town hall tonight: delivery window closed."
     NotificationFactory.create(user=operator, run=run, title="Reminder paused", body=body, level="warning")
     assert passing_on.pass_on(timezone.now()) == 1
     (letter,) = smtp.mails

@@ -85,9 +85,9 @@ def test_outside_its_window_nothing_is_sent() -> None:
     [
         case("failed", {"failed": 1}, {}, "", id="failed"),
         case("skipped", {"skipped": 1}, {}, "", id="skipped"),
-        case("partial", {"sent": 1, "failed": 1}, {}, "only one that delivered nothing", id="partial"),
-        case("failed", {"sent": 1, "failed": 1}, {}, "only one that delivered nothing", id="something-arrived"),
-        case("canceled", {"skipped": 1}, {}, "only one that delivered nothing", id="canceled"),
+        case("partial", {"sent": 1, "failed": 1}, {}, "only one that sent nothing", id="partial"),
+        case("failed", {"sent": 1, "failed": 1}, {}, "only one that sent nothing", id="something-arrived"),
+        case("canceled", {"skipped": 1}, {}, "only one that sent nothing", id="canceled"),
         case("failed", {"unconfirmed": 1}, {}, "1 targets may have been delivered", id="in-doubt"),
         case("failed", {"failed": 1}, {"is_test": True}, "This was a test", id="a-test"),
     ],
@@ -156,7 +156,7 @@ def test_only_what_goes_on_is_paused_and_message_2_with_it(status: str) -> None:
     assert answer.ok is paused
     assert (fresh(run).status, fresh(child).status) == (("paused", "paused") if paused else (status, "running"))
     if paused:
-        assert answer.text == "Paused. 0 of 0 groups delivered, 0 still pending."
+        assert answer.text == "Paused. Sent to 0 of 0 groups, 0 still pending."
         assert (log(run), log(child)) == ([("paused", "")], [("paused", "")])
         assert Event.objects.filter(actor=run.owner).count() == 2
     else:
@@ -314,7 +314,7 @@ def test_canceled_with_its_message_2() -> None:
     run = make(targets={"sent": 2, "pending": 3, "skipped": 1})
     child, other = message_2(run, "running", targets={"pending": 1}), make(targets={"pending": 1})
     answer = controls.cancel(run, run.owner, NOW)
-    assert (answer.ok, answer.text) == (True, "Canceled: 2 were delivered, 4 will not be.")
+    assert (answer.ok, answer.text) == (True, "Canceled: 2 were sent, 4 will not be.")
     assert (fresh(child).status, fresh(child).skipped, fresh(other).status) == ("canceled", 1, "running")
     assert was_woken(run.account_id)
 

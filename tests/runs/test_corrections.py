@@ -158,7 +158,7 @@ def test_a_large_cancel_answers_at_once_and_sends_nothing_more(monkeypatch: pyte
     monkeypatch.setattr(controls, "_skip_canceled", partial(controls._skip_canceled, seconds=0.0))
     run = make(targets={"pending": 3})
     answer = controls.cancel(run, None, NOW)
-    assert (answer.ok, answer.text) == (True, "Canceled: 0 were delivered, 3 will not be.")
+    assert (answer.ok, answer.text) == (True, "Canceled: 0 were sent, 3 will not be.")
     assert (fresh(run).status, fresh(run).pending, OrmQ.objects.count()) == ("canceled", 3, 1)
     monkeypatch.undo()
     assert (controls.sweep_canceled(NOW), fresh(run).pending, fresh(run).skipped) == (1, 0, 3)

@@ -169,8 +169,8 @@ def test_the_action_follows_from_the_channel(stage: Stage) -> None:
     ("fields", "hours", "sentence"),
     [
         pytest.param(None, 0, "", id="never"),
-        pytest.param({"status": "running"}, 0, "It is running already, 2 of 3 delivered", id="running"),
-        pytest.param({"status": "success"}, 3, "It went out 3 h ago (2 of 3 delivered)", id="lately"),
+        pytest.param({"status": "running"}, 0, "It is running already, 2 of 3 sent", id="running"),
+        pytest.param({"status": "success"}, 3, "It went out 3 h ago (2 of 3 sent)", id="lately"),
         pytest.param({"status": "success"}, 30, "", id="long ago"),
         pytest.param({"status": "success", "is_test": True}, 1, "", id="test"),
     ],

@@ -141,7 +141,7 @@ def test_a_large_run_is_canceled_in_chunks(stage: Stage, small_chunks: None) -> 
     run = stage.fire(stage.reminder(stage.account(), groups=7))
     prepare(stage, run)
     answer = controls.cancel(run, stage.user, stage.now)
-    assert answer.text == "Canceled: 0 were delivered, 7 will not be."
+    assert answer.text == "Canceled: 0 were sent, 7 will not be."
     assert (fresh(run).skipped, run.pending) == (7, 0)
 
 

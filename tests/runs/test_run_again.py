@@ -123,4 +123,4 @@ def test_not_while_another_run_of_the_reminder_is_being_made():
 def test_not_a_run_that_delivered_or_was_ended(status):
     run = failed_run(targets={"sent": 1})
     Run.objects.update(status=status)
-    assert "only one that delivered nothing is run again" in controls.run_again(run, run.owner, NOON).text
+    assert "only one that sent nothing is run again" in controls.run_again(run, run.owner, NOON).text

@@ -252,7 +252,7 @@ def test_one_that_is_going_out_is_canceled(stage: Stage) -> None:
     stage.now += DAY
     (run,) = sequences.fire_follow_ups(stage.now)
     answer = controls.stop_follow_ups(parent, stage.user, stage.now)
-    assert answer.text.endswith("Follow-up 1: Canceled: 0 were delivered, 3 will not be.")
+    assert answer.text.endswith("Follow-up 1: Canceled: 0 were sent, 3 will not be.")
     stage.play()
     assert set(got(stage).values()) == {1}
     assert fresh(run).status == "canceled"

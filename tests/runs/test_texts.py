@@ -45,10 +45,10 @@ def facts(**fields: Any) -> dict[str, Any]:
 def test_recipients_are_called_what_they_are(kinds: list[str], total: int, counted: str) -> None:
     run = facts(kinds=kinds, total=total)
 
-    assert texts.delivered(run) == f"1 of {counted} delivered, 2 still pending"
-    assert texts.finished(run, {}) == f"1 of {counted} delivered."
+    assert texts.sent(run) == f"Sent to 1 of {counted}, 2 still pending"
+    assert texts.finished(run, {}) == f"Sent to 1 of {counted}."
     assert f"All {counted} were skipped" in texts.closed_before_start(run)
-    assert texts.notification(run) == ("Reminder partly delivered", f"Market: 1 of {counted} delivered.")
+    assert texts.notification(run) == ("Reminder partly sent", f"Market: Sent to 1 of {counted}.")
 
 
 def test_reasons_of_those_left_out() -> None:
@@ -59,10 +59,10 @@ def test_reasons_of_those_left_out() -> None:
 @pytest.mark.parametrize(
     ("causes", "summary"),
     [
-        case({"failed": ["gone"]}, "1 of 3 recipients delivered, 2 failed (gone), 1 unconfirmed.", id="one-cause"),
+        case({"failed": ["gone"]}, "Sent to 1 of 3 recipients, 2 failed (gone), 1 unconfirmed.", id="one-cause"),
         case(
             {"failed": ["gone", "busy"]},
-            "1 of 3 recipients delivered, 2 failed (mostly: gone), 1 unconfirmed.",
+            "Sent to 1 of 3 recipients, 2 failed (mostly: gone), 1 unconfirmed.",
             id="several",
         ),
     ],

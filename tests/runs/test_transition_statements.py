@@ -327,7 +327,7 @@ def test_a_bounce_is_told_of_finished_runs_only(status: str) -> None:
     [
         case({}, True, id="not-passed-on-yet"),
         case({"passed_on_at": EARLIER}, False, id="passed-on"),
-        case({"title": "Reminder delivered"}, False, id="about-something-else"),
+        case({"title": "Reminder sent"}, False, id="about-something-else"),
         case({"run": "beside"}, False, id="of-another-run"),
         case({"user": "another"}, False, id="another-users"),
     ],

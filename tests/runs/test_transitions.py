@@ -94,7 +94,7 @@ def test_a_run_with_something_left_is_not_finished(left: str) -> None:
             "sent",
             "failed",
             "partial",
-            "2 of 4 groups delivered, 1 failed (no reason recorded), 1 unconfirmed.",
+            "Sent to 2 of 4 groups, 1 failed (no reason recorded), 1 unconfirmed.",
             id="a-bounce",
         ),
         case("unconfirmed", "sent", "success", "", id="it-was-delivered"),
@@ -124,8 +124,8 @@ def test_partly_delivered_names_the_reminder_and_the_causes() -> None:
     carry_out(transitions.finish(run.pk, NOW))
     told = Notification.objects.get(run=run)
     assert (told.title, told.body) == (
-        "Reminder partly delivered",
-        "Rent: 1 of 5 groups delivered, 3 failed (mostly: group or person is gone), 1 skipped (address is suppressed).",
+        "Reminder partly sent",
+        "Rent: Sent to 1 of 5 groups, 3 failed (mostly: group or person is gone), 1 skipped (address is suppressed).",
     )
 
 
@@ -134,7 +134,7 @@ def test_the_same_verdict_with_other_counts_renews_the_summary_only() -> None:
     carry_out(transitions.finish(run.pk, NOW))
     settle(run, "unconfirmed", "sent")
     carry_out(transitions.rejudge(run.pk, NOW))
-    assert fresh(run).error_summary == "4 of 5 groups delivered, 1 unconfirmed."
+    assert fresh(run).error_summary == "Sent to 4 of 5 groups, 1 unconfirmed."
     assert Event.objects.filter(run=run).count() == 1
 
 
@@ -218,7 +218,7 @@ def test_a_gate_waits_for_what_is_in_flight_and_an_operator_does_not() -> None:
     run = make(status="running", targets={"sending": 1, "pending": 1})
     assert not carry_out(transitions.pause(run.pk, Close(PauseReason.WINDOW_CLOSED, ""), {}, NOW))
     assert carry_out(transitions.pause_by_operator(run.pk, None, NOW))
-    assert fresh(run).error_summary.startswith("Paused by an operator. 0 of 2 groups delivered, 1 still pending.")
+    assert fresh(run).error_summary.startswith("Paused by an operator. Sent to 0 of 2 groups, 1 still pending.")
     assert not Notification.objects.exists()
     assert not carry_out(transitions.pause_by_operator(run.pk, None, NOW))
 

@@ -68,7 +68,7 @@
         bar?.setAttribute("width", width);
         x += width;
       }
-      box.querySelector("svg[role=img]")?.setAttribute("aria-label", `${run.sent.toLocaleString("en")} of ${run.total.toLocaleString("en")} delivered`);
+      box.querySelector("svg[role=img]")?.setAttribute("aria-label", `${run.sent.toLocaleString("en")} of ${run.total.toLocaleString("en")} sent`);
       if (box.dataset.status && box.dataset.status !== run.status) {
         box.dataset.status = run.status;
         refresh();
