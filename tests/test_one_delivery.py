@@ -55,7 +55,7 @@ class WatchedTransport(FarAwayTransport):
         self.database, self.seen = stage.watching, seen
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        row = self.database.execute("SELECT status FROM fanout_runtarget").fetchone()
+        (row,) = await self.database.query("SELECT status FROM fanout_runtarget")
         outcome = await super().send(address, part, message_id)
         self.seen.append((row, address, part.text, outcome))
         return outcome
@@ -108,7 +108,7 @@ def test_one_delivery(stage: Stage, client: Client) -> None:
     #    The claim was committed before the provider was called: a crash in between leaves `sending`, which the next
     #    driver finds and calls unconfirmed instead of sending it again.
     ((row, address, text, outcome),) = seen
-    assert row == ("sending",)
+    assert row == {"status": "sending"}
     assert (address, text) == (CHOIR, "Hello Choir, we sing at eight.")
     assert isinstance(outcome, Sent)
 

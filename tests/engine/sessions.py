@@ -32,7 +32,9 @@ class Sessions:
             session = idle.pop()
             if not session.closed and session.info.transaction_status is TransactionStatus.IDLE:
                 return session, False
-        return BlockingLink.open(info).connection, True
+        session = BlockingLink.open(info).connection
+        session.execute("SET application_name = 'stage'")  # tests count the product's own sessions by their name
+        return session, True
 
     def give_back(self, session: Session, info: str, use: str) -> None:
         """End the use of a session: its locks are free for others. One in the middle of something is closed."""
