@@ -66,13 +66,13 @@ def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: Quer
 
 @admin.register(Run)
 class RunAdmin(ButtonsAdmin):
-    list_display = ("run", "status_badge", "sent", "rate", "expected", "started", "sender", "buttons")
+    list_display = ("run", "status_badge", "going_out", "rate", "expected", "started", "sender", "buttons")
     list_display_links = None
     list_name = "Activity"
     list_filter = (PillFilter, *FORM_FILTERS)
     list_select_related = ("account",)
     search_fields = ("title",)
-    sortable_by = ("run", "sent", "started", "sender")
+    sortable_by = ("run", "going_out", "started", "sender")
     actions = [*run_actions(), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
@@ -120,7 +120,7 @@ class RunAdmin(ButtonsAdmin):
         return status_with_reason(run, run.going)
 
     @admin.display(description="sent", ordering="sent")
-    def sent(self, run: Run) -> SafeString:
+    def going_out(self, run: Run) -> SafeString:
         return progress_of(run)
 
     @admin.display(description="rate")
