@@ -22,7 +22,7 @@ from fanout.models import RunTarget
 from fanout.models.trail import note
 from fanout.ops import list_changes
 from fanout.runs import corrections
-from fanout.runs.people import erase
+from fanout.runs.erasing import erase
 from reminders import imports, suppressions, targets
 from reminders.models import Recipient, Suppression
 

@@ -7,12 +7,14 @@ with an ETag that a list has not changed. Calls come to it past the middleware o
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
+from django.core.signals import got_request_exception
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
 from django.urls import Resolver404, resolve
@@ -27,15 +29,17 @@ from fanout.api.conventions import PROBLEM, Caller, Problem, problem_response
 from fanout.models import KeptAnswer
 from fanout.models import trail as trails
 
+log = logging.getLogger("crier.api")
+
 View = Callable[..., HttpResponseBase]
 
+#: characters of an Idempotency-Key
 MOST_KEY = 255
 #: A call that has no answer after this time has lost its process: the same key may try again.
 LOST_AFTER = timedelta(minutes=2)
 #: Operations that take several transactions, so that a large run is not locked for long. Each has the same effect the
 #: second time, so that their answer is stored after them; all others are one transaction with their answer.
 IN_CHUNKS: tuple[str, ...] = ("/cancel", "/retry-failed", "/settle", "/offload", "/resume", "/erase")
-
 
 PREFIX = "/api/v1/"
 #: JSON needs nothing from a browser, and is shown in no frame
@@ -94,10 +98,7 @@ def door(view: View) -> View:
         except RequestDataTooBig:
             answer = problem_response(Problem(413, "The request is too large: send it in several calls."))
         except Exception as error:
-            if not (is_locked(error) or is_away(error)):
-                raise
-            words = LOCKED if is_locked(error) else AWAY.strip()
-            answer = problem_response(Problem(503, words, headers={"Retry-After": RETRY_AFTER}))
+            answer = problem_response(_of_failure(error, request))
         finally:
             if mark is not None:
                 trails.token.reset(mark)
@@ -105,6 +106,16 @@ def door(view: View) -> View:
 
     guarded.is_operation = True  # type: ignore[attr-defined]
     return guarded
+
+
+def _of_failure(error: Exception, request: HttpRequest) -> Problem:
+    """Return the problem of an error that is not the caller's. A bug is logged with its traceback."""
+    if is_locked(error) or is_away(error):
+        words = LOCKED if is_locked(error) else AWAY.strip()
+        return Problem(503, words, headers={"Retry-After": RETRY_AFTER})
+    got_request_exception.send(sender=door, request=request)
+    log.exception("an operation of the API failed")
+    return Problem(500, "An error of Crier's own, which was logged. Tell your administrator if it comes again.")
 
 
 def _admitted(request: HttpRequest, now: datetime) -> Use:

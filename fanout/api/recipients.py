@@ -31,7 +31,7 @@ from fanout.api.conventions import (
 from fanout.inbound import person_timeline
 from fanout.models.trail import note
 from fanout.ops import list_changes
-from fanout.runs.people import erase
+from fanout.runs.erasing import erase
 from reminders import erasure, imports, suppressions, targets
 from reminders.imports import Entry
 from reminders.models import Recipient, Suppression

@@ -112,7 +112,7 @@ class Result:
     # The provider asked the account for a break until then. It holds for later holders of the lane too.
     hold_until: datetime | None = None
     # The lane's state after it, where that could not be stored together with it.
-    lesson: LaneWrite | None = None
+    lane_after: LaneWrite | None = None
 
 
 #: Called when a result is durable, or kept in the outbox; with an error when the database refused it. May be called a
@@ -246,7 +246,9 @@ class Locked:
         """Return whether a result must wait. One that changes its lane is not stored without it."""
         if result.run_id in self.runs or result.target_id in self.targets or result.account_id in self.accounts:
             return True
-        changes_lane = result.lesson is not None or result.new_chat_hold is not None or result.hold_until is not None
+        changes_lane = (
+            result.lane_after is not None or result.new_chat_hold is not None or result.hold_until is not None
+        )
         return (changes_lane and result.account_id in self.lanes) or result.follow_up_to in self.people
 
     def note_behind_people(self, claims: list[Claim]) -> None:

@@ -356,7 +356,7 @@ class Dispatcher:
         if result.status == "sent" and self.learning.changed_nothing() and run.closing is None and not run.over:
             self._hand_in(run, target, result)
             return
-        await self.ledger.record(result, self.learning.lesson(outcome, now))
+        await self.ledger.record(result, self.learning.lane_after(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
         self.new_chats.end(target, counts=not isinstance(outcome, NotSent))
@@ -700,7 +700,7 @@ class Learning:
         """Return whether a delivery changed nothing for the lane."""
         return self.cleared and not self.account.probing and not self.too_many_bounces()
 
-    def lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
+    def lane_after(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
         """Return the lane's state to be stored with a result. None: it can wait for the next claim. Trouble is written
         at once, and so is the first delivery, which clears the lane of the suspicion of crashing its drivers."""
         delivered = isinstance(outcome, Sent)

@@ -378,7 +378,8 @@ class Driver:
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
             locked = [
-                row["id"] for row in await self.ledger.write(lane_rows.LOCK_LANES, (lanes, self.options.spaces.lanes))
+                row["id"]
+                for row in await self.ledger.write(lane_rows.TRY_LANE_LOCKS, (lanes, self.options.spaces.lanes))
             ]
             if locked:
                 await self._take_over_or_give_back(locked, now)
@@ -430,7 +431,7 @@ class Driver:
         until, why = zip(*(self.giving_back[account_id] for account_id in ids))
         lanes = {"accounts": ids, "until": list(until), "why": list(why), "token": self.identity.token}
         returned = [row["account_id"] for row in await self.ledger.write(lane_rows.GIVE_BACK, lanes)]
-        await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, returned))
+        await self.ledger.write(lane_rows.GIVE_LANE_LOCKS_BACK, (self.options.spaces.lanes, returned))
         for account_id in returned:
             del self.giving_back[account_id]
 
@@ -461,7 +462,7 @@ class Driver:
             log.warning("rows of %d lanes are locked by another session", len(waiting), extra=accounts)
             again = self.clock.monotonic() + REFUSED_LANE_PAUSE.total_seconds()
             self.locked_until |= dict.fromkeys(waiting, again)
-            await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, sorted(waiting)))
+            await self.ledger.write(lane_rows.GIVE_LANE_LOCKS_BACK, (self.options.spaces.lanes, sorted(waiting)))
         return [account_id for account_id in locked if account_id not in waiting]
 
     async def _load(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
@@ -496,7 +497,7 @@ class Driver:
         if row["crashes"] >= holding.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(lane_rows.NOTHING_DUE, (account_id,))
-        await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, [account_id]))
+        await self.ledger.write(lane_rows.GIVE_LANE_LOCKS_BACK, (self.options.spaces.lanes, [account_id]))
 
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
@@ -560,7 +561,7 @@ class Driver:
         self.leaving = [one for one in self.leaving if id(one[0]) not in left]  # others may have ended meanwhile
         for lane, _, _ in leaving:
             self._drop(lane)
-        await self.ledger.write(lane_rows.UNLOCK_LANES, (self.options.spaces.lanes, sorted(crashes)))
+        await self.ledger.write(lane_rows.GIVE_LANE_LOCKS_BACK, (self.options.spaces.lanes, sorted(crashes)))
         if self._over():
             self.slice.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
         for lane, _, failure in leaving:

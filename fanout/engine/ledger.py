@@ -146,13 +146,13 @@ class Ledger:
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
         """Record a result: durable when this returns, or kept in the outbox until the database takes it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.hand_in(result, lane, partial(_answer, future))
+        self.hand_in(result, lane, partial(_resolve, future))
         await future
 
     def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
         """Hand in a result: durable when `written` is called, or kept in the outbox. A claim that is made after this is
         never durable before it, and not granted while it is kept."""
-        result.lesson = lane
+        result.lane_after = lane
         if self.journal is not None:
             self.journal.answered(result)
         if self.lost.is_set():
@@ -257,7 +257,7 @@ class Ledger:
                 )
                 await self._write_one_by_one(commit)
         else:
-            self._answer(commit, granted)
+            self._tell_claimers(commit, granted)
 
     async def _write_unlocked(self, commit: Commit, error: Exception) -> None:
         """Write a commit after a lock timeout: entries that need a locked row wait, the rest is written without
@@ -266,7 +266,7 @@ class Ledger:
         try:
             await self._look_for_locked(commit)
             commit = await self._without_locked(commit)
-            self._answer(commit, await self._write(commit))
+            self._tell_claimers(commit, await self._write(commit))
         except Exception as again:
             if self.locks.closed:
                 self._lose(commit, again)
@@ -359,7 +359,7 @@ class Ledger:
         would be sent twice."""
         return self.journal is None or self.journal.can_write()
 
-    def _answer(self, commit: Commit, granted: set[int]) -> None:
+    def _tell_claimers(self, commit: Commit, granted: set[int]) -> None:
         if granted and self.journal is not None:  # before the providers are called
             noted = [c for claims, _ in commit.claims for c in claims if c.target_id in granted]
             if not self.journal.claimed(noted):
@@ -399,7 +399,7 @@ class Ledger:
     def _keep_results(self, commit: Commit) -> None:
         for result, written in commit.results:
             if not self.lost.is_set():
-                result.lesson = None  # the lane is still ours and writes its state itself
+                result.lane_after = None  # the lane is still ours and writes its state itself
             self.outbox.put([result])
             _tell(written, None)
 
@@ -420,7 +420,7 @@ class Ledger:
                     self._in_hand.refused = True
                 self._not_written(entry, error)
             else:
-                self._answer(entry, granted)
+                self._tell_claimers(entry, granted)
 
     def _let_wait(self, accounts: Iterable[int]) -> None:
         """Let accounts wait for a lock that we do not know: the rows that we look up are free."""
@@ -461,8 +461,8 @@ class Ledger:
     async def write_late(self, results: list[Result], judge: Judge | None = None) -> bool:
         """Write results of an earlier connection. `judge` writes what follows from them, in the same transaction.
         Returns whether there was one."""
-        lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
-        commit = Commit(results=[(result, ignore_written) for result in results], lanes=lessons)
+        lanes_after = {result.account_id: result.lane_after for result in results if result.lane_after is not None}
+        commit = Commit(results=[(result, ignore_written) for result in results], lanes=lanes_after)
         try:
             async with self.together() as write:
                 await self.locks.call(calls_of(commit))
@@ -555,7 +555,7 @@ def _tell(written: Written, error: BaseException | None) -> None:
         log.exception("a lane could not be told that a result was written")
 
 
-def _answer(future: asyncio.Future[None], error: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -34,7 +34,7 @@ from fanout.models.events import RECEIPT
 from fanout.rules import breaker
 from fanout.rules.message_ids import Named, message_id, named_in
 from fanout.rules.outcomes import ACCOUNT_KINDS, AccountChange, Consequence, consequence, parts_out
-from fanout.runs import corrections, follow_ups, people, texts, transitions
+from fanout.runs import corrections, erasing, follow_ups, texts, transitions
 from reminders import suppressions
 from reminders.erasure import is_faceless
 from reminders.models import Suppression
@@ -137,7 +137,7 @@ def bounced(event: InboundEvent, now: datetime) -> str:
             raise NotYet
         return "It names no message that this account sent."
     if is_faceless(target.address):
-        return people.forget(event)
+        return erasing.forget(event)
     InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
     bounce = _from_event(event, target)
     if _is_refusal(bounce) and not _about_last_try(event, target, part):

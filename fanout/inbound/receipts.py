@@ -20,7 +20,7 @@ from fanout.inbound import known_ids
 from fanout.inbound.event_store import look_again
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import corrections, people
+from fanout.runs import corrections, erasing
 from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
@@ -56,7 +56,7 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
         execute(DONE, {"event": _all(about, "pk"), "target": targets, "effect": effects})
         for event in about:
             if messages[event.pk]["faceless"]:
-                people.forget(event)
+                erasing.forget(event)
     _look_again([event for event in events if event.pk not in messages], now)
 
 

@@ -22,7 +22,7 @@ from fanout.lanes.chats import note_message_from
 from fanout.models import InboundEvent, RunTarget
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, server, transitions
-from fanout.runs.people import forget
+from fanout.runs.erasing import forget
 from reminders import suppressions
 from reminders.erasure import erased
 from reminders.models import OptOutPhrase, Recipient, Suppression

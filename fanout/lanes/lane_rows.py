@@ -155,9 +155,9 @@ SELECT account_id, crashes, due_at
  ORDER BY place, due_at, account_id LIMIT %(limit)s
 """
 
-LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
+TRY_LANE_LOCKS = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
 
-UNLOCK_LANES = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
+GIVE_LANE_LOCKS_BACK = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
 
 # Lanes that no other session has locked. A client that stands still in a transaction must not stop every lane of a
 # driver, so drivers never wait for the row of a lane: they come back to it.

@@ -30,7 +30,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
 from django_q.tasks import async_task
@@ -200,6 +200,7 @@ def fan_out(now: datetime) -> int:
         events = list(rows[:BATCH])
         if not events:
             return 0
+        switch_off_of_leavers(now)
         endpoints = list(WebhookEndpoint.objects.filter(enabled=True))
         described = _Described(events)
         deliveries = [
@@ -416,7 +417,9 @@ def resend(deliveries: Sequence[WebhookDelivery], user: Any, now: datetime) -> i
 
 
 def look_after(now: datetime) -> None:
-    """Warn the owners of endpoints that fail, switch those off that failed for a day, and delete old deliveries."""
+    """Warn the owners of endpoints that fail, switch those off that failed for a day or whose owner has left, and
+    delete old deliveries."""
+    switch_off_of_leavers(now)
     failing = WebhookEndpoint.objects.filter(enabled=True, failing_since__lte=now - WARNED_AFTER)
     for endpoint in failing.select_related("owner"):
         assert endpoint.failing_since is not None
@@ -430,6 +433,16 @@ def look_after(now: datetime) -> None:
     WebhookDelivery.objects.filter(old).update(state=State.FAILED, settled_at=now, next_attempt_at=None)
     gone = WebhookDelivery.objects.filter(settled_at__lt=now - KEPT_FOR).values_list("pk", flat=True)[:50_000]
     WebhookDelivery.objects.filter(pk__in=list(gone)).delete()
+
+
+def switch_off_of_leavers(now: datetime) -> None:
+    """Switch off endpoints whose owner was deactivated or has left their team: replies and addresses of the team must
+    not reach former members. Its page says why; the owner, who gets nothing of the team any more, is not told."""
+    left = Q(owner__is_active=False) | (Q(team__isnull=False, owner__is_superuser=False) & ~Q(team__user=F("owner")))
+    for endpoint in WebhookEndpoint.objects.filter(left, enabled=True).select_related("owner"):
+        why = f"{endpoint.owner} is no longer in the team. Give it another owner, then switch it on again."
+        WebhookEndpoint.objects.filter(pk=endpoint.pk).update(enabled=False, problem=why[:300])
+        note("switched off", endpoint, None, now, why)
 
 
 def _switch_off(endpoint: WebhookEndpoint, why: str, now: datetime) -> None:

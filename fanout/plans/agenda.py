@@ -78,6 +78,8 @@ class AccountDay:
     used: int = 0
     free: int = 0
     capped: bool = False
+    #: Its usual hours are over: nothing is free, and yet it is not full.
+    over: bool = False
     #: why the account sends nothing: its status in words; empty while it is active
     down: str = ""
     busy: list[tuple[datetime, datetime]] = field(default_factory=list)
@@ -85,14 +87,15 @@ class AccountDay:
 
     @property
     def full(self) -> bool:
-        return not self.free and not self.gaps and not self.down
+        return not self.free and not self.gaps and not self.down and not self.over
 
     def words(self, zone: str) -> str:
         """Return for example "320 planned, 180 free, busy until 14:20"."""
         numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
         until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
         busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
-        free = self.down or ("full" if self.free <= 0 else f"{self.free:,} free")
+        none = "over for today" if self.over else "full"
+        free = self.down or (none if self.free <= 0 else f"{self.free:,} free")
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
 
@@ -312,6 +315,7 @@ def _count(
         by_cap = math.inf if cap is None else cap - cell.used - cell.planned
         cell.down = "" if account.status == Account.Status.ACTIVE else account.get_status_display().lower()
         cell.free = 0 if cell.down else max(0, int(min(by_time, by_cap)))
+        cell.over = now >= Window(zone, *USUAL_HOURS).closes_on(_starts(day, zone) + timedelta(hours=12))
         if not cell.free:
             cell.gaps = []
 

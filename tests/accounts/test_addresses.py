@@ -453,7 +453,7 @@ NAMED_BECAUSE = {
     "fanout/inbound/mails.py": ({"mailbox"}, "senders and recipients in the header of a mail"),
     "fanout/models/trail.py": ({"group"}, "a group of users"),
     "fanout/ops/broker.py": ({"group"}, "a key of a django-q2 task"),
-    "fanout/runs/people.py": ({"group"}, "the column of an event"),
+    "fanout/runs/erasing.py": ({"group"}, "the column of an event"),
     "reminders/groups.py": ({"group", "person"}, "providers list groups and contacts"),
     "reminders/imports.py": ({"group"}, "the heading of a column of names"),
     "reminders/opt_outs.py": ({"group"}, "a group of a regular expression"),

@@ -135,6 +135,17 @@ def test_wrong_addresses_and_methods_are_problems_too(api, client):
     assert [one["field"] for one in answer.json()["errors"]] == ["body"], answer.content
 
 
+def test_a_bug_is_a_problem_too(api, monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("fanout.api.accounts.page_of", broken)
+    api.client.raise_request_exception = False
+    answer = api.get("/accounts")
+    assert (answer.status_code, answer["Content-Type"]) == (500, "application/problem+json")
+    assert "a bug" not in answer.content.decode()
+
+
 # --- the same POST twice ----------------------------------------------------------------------------------------
 
 

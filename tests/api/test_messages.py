@@ -17,7 +17,7 @@ from accounts.access import OPERATORS
 from fanout.models import Notification, Run, RunTarget, SingleMessage
 from fanout.ops import tasks
 from fanout.runs import message_2, single_messages
-from fanout.runs.people import erase
+from fanout.runs.erasing import erase
 from reminders import erasure
 from reminders.models import Recipient, Suppression
 from tests.api.conftest import Api

@@ -162,12 +162,16 @@ def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:
 def test_a_batch_is_parted_by_what_needs_locked_rows(
     locked: Locked, claimed: list[int], recorded: list[int], lanes: list[int]
 ) -> None:
-    lesson = lane_write(1)
-    results = [result(1, account=1, lesson=lesson), result(2, account=1, follow_up_to="me"), result(3, account=2)]
+    lane_after = lane_write(1)
+    results = [
+        result(1, account=1, lane_after=lane_after),
+        result(2, account=1, follow_up_to="me"),
+        result(3, account=2),
+    ]
     batch = Commit(
         claims=[claims(claim(1, account=1), claim(2, account=1, to="me")), claims(claim(3, account=2))],
         results=[(one, ignore_written) for one in results],
-        lanes={1: lesson, 2: lane_write(2)},
+        lanes={1: lane_after, 2: lane_write(2)},
     )
     free, theirs = batch.parted(locked)
     assert [one.target_id for entry, _ in free.claims for one in entry] == claimed

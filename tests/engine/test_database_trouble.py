@@ -128,7 +128,7 @@ def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypa
     assert run.sent == len(stage.book.deliveries()) == 3
 
 
-@pytest.mark.parametrize("statement", ["BEAT", "LEAVE_LANES", "TAKE_LANES", "LOCK_LANES"])
+@pytest.mark.parametrize("statement", ["BEAT", "LEAVE_LANES", "TAKE_LANES", "TRY_LANE_LOCKS"])
 def test_a_statement_refused_once_ends_no_slice(stage: Stage, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     runs = [stage.fire(stage.reminder(stage.account(), groups=10, first=n * 100)) for n in range(2)]
     refused = refuse_once(monkeypatch, getattr(lane_rows if hasattr(lane_rows, statement) else holding, statement))

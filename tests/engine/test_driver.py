@@ -357,7 +357,7 @@ def test_a_simulation_has_locks_of_its_own() -> None:
         assert await stage.driver._connect()
         await stage.driver._take_due(due(1), NOW)
         assert stage.books.parameters(holding.LOCK_SLOT)[0]["space"] == 6
-        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([1], 5)]
+        assert stage.books.parameters(lane_rows.TRY_LANE_LOCKS) == [([1], 5)]
 
     play(work, spaces=LockSpaces(lanes=5, slots=6))
 
@@ -798,7 +798,7 @@ def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
         assert [(one["limit"], one["now"], one["token"]) for one in asked] == (
             [] if handing_over else [(6, NOW, stage.driver.identity.token)]
         )
-        assert stage.books.parameters(lane_rows.LOCK_LANES) == ([] if handing_over else [([4], holding.LANE_LOCKS)])
+        assert stage.books.parameters(lane_rows.TRY_LANE_LOCKS) == ([] if handing_over else [([4], holding.LANE_LOCKS)])
 
     play(work)
 
@@ -918,7 +918,7 @@ def test_lanes_that_are_ours_or_were_just_given_back_are_not_taken() -> None:
         stage.driver.slice.wound_down = {2}
         held_by(stage.driver, lane(3), tasks=False)
         await stage.driver._take_due(due(1, 2, 3, 4), NOW)
-        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([1, 4], holding.LANE_LOCKS)]
+        assert stage.books.parameters(lane_rows.TRY_LANE_LOCKS) == [([1, 4], holding.LANE_LOCKS)]
 
     play(work)
 
@@ -932,7 +932,7 @@ def test_many_lanes_are_taken_in_parts_with_a_beat_after_each(monkeypatch: pytes
 
     async def work(stage: Stages) -> None:
         stage.driver.share = 100
-        stage.books.answers[lane_rows.LOCK_LANES] = lambda asked: [
+        stage.books.answers[lane_rows.TRY_LANE_LOCKS] = lambda asked: [
             {"id": account} for account in asked[0] if account != 1
         ]
         await stage.driver._take_due(due(*range(7)), NOW)
@@ -954,7 +954,7 @@ def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> Non
         stage.driver.lanes[4] = lane(4)
         stage.driver.slice.wound_down.add(5)
         await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)
-        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([6], holding.LANE_LOCKS)]
+        assert stage.books.parameters(lane_rows.TRY_LANE_LOCKS) == [([6], holding.LANE_LOCKS)]
         calling.cancel()
 
     play(work)
@@ -967,7 +967,7 @@ def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.Mo
     async def work(stage: Stages) -> None:
         stage.driver.share = 100
         await stage.driver._take_due(due(1), NOW)
-        assert stage.books.parameters(lane_rows.LOCK_LANES) == [([1], holding.LANE_LOCKS)]
+        assert stage.books.parameters(lane_rows.TRY_LANE_LOCKS) == [([1], holding.LANE_LOCKS)]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -998,7 +998,7 @@ def test_lanes_that_cannot_be_taken_over_are_given_back(
         why = "the database refused: a row is locked"
         asked = [given(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
         assert stage.books.parameters(lane_rows.GIVE_BACK) == asked
-        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, a) for a in given_back]
+        assert stage.books.parameters(lane_rows.GIVE_LANE_LOCKS_BACK) == [(holding.LANE_LOCKS, a) for a in given_back]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
@@ -1022,11 +1022,11 @@ def test_a_lane_that_the_database_does_not_take_back_is_kept_until_it_does(
         stage.books.answers[lane_rows.GIVE_BACK] = refusal
         with suppress(psycopg.errors.DiskFull):
             await stage.driver._take_over_or_give_back([1], NOW)
-        assert [1] not in [ids for _, ids in stage.books.parameters(lane_rows.UNLOCK_LANES)]
+        assert [1] not in [ids for _, ids in stage.books.parameters(lane_rows.GIVE_LANE_LOCKS_BACK)]
         assert not stage.driver._may_take(1)  # the same session would get its lock a second time
         del stage.books.answers[lane_rows.GIVE_BACK]
         await stage.driver.tick()
-        assert (holding.LANE_LOCKS, [1]) in stage.books.parameters(lane_rows.UNLOCK_LANES)
+        assert (holding.LANE_LOCKS, [1]) in stage.books.parameters(lane_rows.GIVE_LANE_LOCKS_BACK)
         assert stage.driver._may_take(1)
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
@@ -1079,7 +1079,7 @@ def test_one_unreadable_account_stops_only_itself(monkeypatch: pytest.MonkeyPatc
         assert loads.asked == [[1, 2, 3], [1], [2], [3]]
         assert ready.made == [(1, 1), (3, 3)]
         assert stage.books.parameters(lane_rows.LEAVE_UNREAD) == [{"account": 2, "until": NOW + FAILED_LANE_PAUSE}]
-        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
+        assert stage.books.parameters(lane_rows.GIVE_LANE_LOCKS_BACK) == [(holding.LANE_LOCKS, [2])]
 
     play(work)
 
@@ -1122,7 +1122,7 @@ def test_an_account_that_stays_unreadable_is_abandoned(
         stage.books.answers[lane_rows.LEAVE_UNREAD] = [{"crashes": crashes}]
         await stage.driver._leave_unread(6, ValueError("garbage"), NOW)
         assert stage.books.parameters(lane_rows.NOTHING_DUE) == [(account,) for account in abandoned]
-        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, [6])]
+        assert stage.books.parameters(lane_rows.GIVE_LANE_LOCKS_BACK) == [(holding.LANE_LOCKS, [6])]
 
     monkeypatch.setattr(holding, "lane_failed", lane_failed)
     monkeypatch.setattr(closing, "abandon", abandon)
@@ -1184,7 +1184,7 @@ def test_lanes_whose_results_could_not_be_stored_wait_after_a_takeover(
         token = stage.driver.identity.token
         given_back = given(NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], token)
         assert stage.books.parameters(lane_rows.GIVE_BACK) == [given_back]
-        assert stage.books.parameters(lane_rows.UNLOCK_LANES) == [(holding.LANE_LOCKS, [2])]
+        assert stage.books.parameters(lane_rows.GIVE_LANE_LOCKS_BACK) == [(holding.LANE_LOCKS, [2])]
 
     monkeypatch.setattr(loading, "load", Loads())
     monkeypatch.setattr(holding, "settle_in_flight", settle_in_flight)
@@ -1336,7 +1336,7 @@ def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bo
                     [stage.clock.now()] * 4,
                 ],
             ),
-            (lane_rows.UNLOCK_LANES, (holding.LANE_LOCKS, [1, 2, 3])),
+            (lane_rows.GIVE_LANE_LOCKS_BACK, (holding.LANE_LOCKS, [1, 2, 3])),
         ]
         assert [one[0].account_id for one in stage.driver.leaving] == [5, 4]
         assert (list(stage.driver.lanes), stage.books.settles) == ([4, 5], 1)
@@ -1394,6 +1394,6 @@ def test_scarce_places_are_given_in_turn(waiting: dict[int, int], in_turn: bool)
         await stage.driver._take()
         asked = [{"now": NOW, "limit": 3, "owners": [5], "held": [1]}] if in_turn else []
         assert stage.books.parameters(lane_rows.DUE_LANES_IN_TURN) == asked
-        assert stage.books.parameters(lane_rows.LOCK_LANES)[0][0] == ([3, 1, 2] if in_turn else [1, 2, 3])
+        assert stage.books.parameters(lane_rows.TRY_LANE_LOCKS)[0][0] == ([3, 1, 2] if in_turn else [1, 2, 3])
 
     play(work, capacity=4)

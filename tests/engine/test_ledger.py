@@ -131,11 +131,11 @@ def test_without_a_connection_results_are_kept_and_nothing_is_claimed() -> None:
         ledger.lost.set()
         with pytest.raises(LedgerLost):
             await ledger.claim([claim(1)], lane_write(1))
-        lesson = lane_write(1)
-        ledger.hand_in(result(2), lesson, told.of(2))
+        lane_after = lane_write(1)
+        ledger.hand_in(result(2), lane_after, told.of(2))
         await ledger.record(result(3))
         assert kept(ledger) == [2, 3]
-        assert ledger.outbox._results[0].lesson is lesson
+        assert ledger.outbox._results[0].lane_after is lane_after
         assert told.received == [(2, "written")]
         for asking in (ledger.write("SELECT 1"), ledger.read("SELECT 1"), ledger.write_late([])):
             with pytest.raises(LedgerLost):
@@ -285,7 +285,7 @@ def test_after_a_lost_connection_everything_is_kept_and_all_lanes_told() -> None
         assert told.received == [(1, "written"), (3, "written")]
         (never,) = [one for one in ledger.outbox._results if one.target_id == 2]
         assert (never.status, never.attempts) == ("pending", -1)
-        assert all(one.lesson is not None for one in ledger.outbox._results if one.target_id == 1)
+        assert all(one.lane_after is not None for one in ledger.outbox._results if one.target_id == 1)
 
     assert play(work).commits == 1
 
@@ -313,7 +313,9 @@ def test_one_entry_that_is_not_taken_takes_no_other_with_it(
         await ledger.flushed()
         assert wire.names() == [["record", "claim", "pace"], ["record"], ["record"], ["claim", "pace"], *[["pace"]] * 2]
         assert (kept(ledger), told.received, ledger.lost.is_set()) == (outbox, received, False)
-        assert [one.lesson for one in ledger.outbox._results] == [None] * len(outbox)  # the lane is ours and writes it
+        assert [one.lane_after for one in ledger.outbox._results] == [None] * len(
+            outbox
+        )  # the lane is ours and writes it
 
     play(work)
 
@@ -402,7 +404,7 @@ def test_for_locked_runs_results_are_kept_starts_go_later_and_claims_are_refused
         )
         assert (answers, clock.monotonic()) == ([set(), {4}, set()], REFUSED_PAUSE)
         assert (kept(ledger), told.received) == ([1], [(1, "written"), (2, "written")])
-        assert ledger.outbox._results[0].lesson is None
+        assert ledger.outbox._results[0].lane_after is None
         assert wire.names() == [["record", "start", "claim", "pace"], ["record", "claim", "pace"]]
         assert (await ledger.locked()).runs == {7}
         wire.locked.clear()
@@ -489,7 +491,7 @@ def test_a_lock_that_is_not_found_does_not_keep_a_batch_from_being_written(
 def test_late_results_are_written_with_what_their_lanes_learnt() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         taught = result(1, account=5)
-        taught.lesson = lane_write(5)
+        taught.lane_after = lane_write(5)
         await ledger.write_late([taught, result(2, account=6)])
         assert wire.names() == [["record", "pace"]]
         assert (wire.commits[0]["record"][0], wire.commits[0]["pace"][0]) == ("{1,2}", "{5}")

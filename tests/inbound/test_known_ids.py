@@ -14,7 +14,7 @@ from accounts.models import Account
 from accounts.signin import NoAnswer
 from fanout.inbound import known_ids, worker
 from fanout.models import InboundEvent, KnownId
-from fanout.runs.people import erase
+from fanout.runs.erasing import erase
 from reminders.models import OptOutPhrase, Recipient, Suppression
 from reminders.opt_outs import essence
 from tests.engine.stage import MONDAY

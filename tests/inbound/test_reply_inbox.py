@@ -16,7 +16,7 @@ from accounts.models import Account
 from fanout.inbound import reply_inbox
 from fanout.inbound.reply_inbox import ALL, HANDLED, OPEN, Wanted
 from fanout.models import InboundEvent, RunTarget, TrailEntry
-from fanout.runs.people import erase
+from fanout.runs.erasing import erase
 from reminders.models import Recipient, Suppression
 from tests.admin.conftest import colleague, operator, team, viewer  # noqa: F401 fixtures
 from tests.factories import TEXT, AccountFactory, RunFactory, RunTargetFactory, UserFactory

@@ -39,7 +39,7 @@ AREAS: dict[str, Area] = {
             STATEMENTS[0],
             "tests/runs/test_follow_ups.py",
             "tests/runs/test_hygiene.py",
-            "tests/runs/test_people.py",
+            "tests/runs/test_erasing.py",
             "tests/engine/test_follow_ups.py",
         ),
     ),
@@ -63,7 +63,7 @@ AREAS: dict[str, Area] = {
     "people": Area(
         (
             "fanout/runs/message_2.py",
-            "fanout/runs/people.py",
+            "fanout/runs/erasing.py",
             "fanout/runs/se[qr]*.py",
             "fanout/runs/single_messages.py",
             "fanout/runs/[rtw]*.py",

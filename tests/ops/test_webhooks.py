@@ -141,6 +141,24 @@ def test_endpoints_get_only_what_is_theirs_and_wanted(operator, colleague, team)
     assert [told(hook) for hook in (mine, theirs, teams, other)] == [["run.paused"], [], ["run.paused"], []]
 
 
+def test_who_has_left_the_team_gets_nothing_more(operator, colleague, team):
+    for person in (operator, colleague):
+        person.groups.add(team)
+    with Hook(OK) as hook:
+        mine = endpoint(operator, hook.url, team=team)
+        run = RunFactory(owner=colleague, team=team, account=AccountFactory(owner=colleague, team=team))
+        Run.objects.filter(pk=run.pk).update(status="running", started_at=timezone.now())
+        until_quiet()
+        assert told(hook) == ["run.started"]
+        operator.groups.remove(team)
+        Run.objects.filter(pk=run.pk).update(status="paused", pause_reason="operator")
+        until_quiet()
+        assert told(hook) == ["run.started"]
+        mine.refresh_from_db()
+        assert not mine.enabled
+        assert "is no longer in the team" in mine.problem
+
+
 def test_nothing_is_written_where_no_endpoint_wants_it(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
     controls.pause(run, operator, timezone.now())

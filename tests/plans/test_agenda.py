@@ -102,6 +102,12 @@ def test_what_is_used_and_free() -> None:
     assert (cell.full, cell.free, cell.gaps, cell.words("UTC")) == (False, 0, [], "paused")
 
 
+def test_in_the_evening_a_day_is_over_and_not_full() -> None:
+    account = AccountFactory.create(timezone="UTC")
+    cell = agenda(account.owner, WEEK, "UTC", NOW.replace(hour=21)).cells[account.pk, MONDAY]
+    assert (cell.full, cell.free, cell.words("UTC")) == (False, 0, "over for today")
+
+
 def test_a_day_is_full_when_the_cap_is_used_up() -> None:
     account = AccountFactory.create(timezone="UTC")
     DailyLimitFactory.create(account=account, limit=10)

@@ -354,7 +354,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/management/options.py": "Only a person with a shell on the server types these options.",
     "fanout/ops/exports.py": ("cell of an export", "exact cell"),
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
-    "fanout/runs/people.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
+    "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
     "reminders/opt_outs.py": ("opt-out",),
     "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),

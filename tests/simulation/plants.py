@@ -18,7 +18,7 @@ from fanout.runs import controls, corrections, transitions
 
 
 def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lane_rows, "LOCK_LANES", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
+    patch.setattr(lane_rows, "TRY_LANE_LOCKS", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
 
 
 def record_before_send(patch: pytest.MonkeyPatch) -> None:

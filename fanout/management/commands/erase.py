@@ -10,7 +10,7 @@ from django.utils import timezone
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.management.base import BadInput, CrierCommand, NotDone, add_actor_option, find_actor
-from fanout.runs.people import erase
+from fanout.runs.erasing import erase
 
 
 class Command(CrierCommand):

@@ -24,7 +24,7 @@ from fanout.inbound.mails import Bounce
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget, TrailEntry
 from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
-from fanout.runs.people import IN_FLIGHT, NOT_YOURS, STRANGER, erase
+from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
 from reminders import erasure, imports, suppressions, targets
 from reminders.models import ErasedAddress, Recipient, ReminderTarget, Suppression
 from tests.factories import (
