@@ -1,7 +1,4 @@
-import sys
-
 from django.apps import AppConfig
-from django.contrib import admin
 from django.contrib.admin import apps as admin_apps
 from django.db.models.signals import post_migrate
 
@@ -17,17 +14,9 @@ class ConfigConfig(AppConfig):
         post_migrate.connect(ensure_roles, dispatch_uid="roles")
 
 
-#: Commands that show no pages and start without them, in half the time: lanes wait for a bridge that was killed.
-WITHOUT_PAGES = ("whatsapp_bridge",)
-
-
 class CrierAdminConfig(admin_apps.SimpleAdminConfig):
-    """Django's admin with our site class, which sets the name and the first page."""
+    """Django's admin with our site class, which sets the name and the first page. `config.urls` loads the pages:
+    commands and clusters, which show none, start without them in half the time."""
 
     default_site = "config.admin_site.CrierAdminSite"
     default = False
-
-    def ready(self) -> None:
-        super().ready()
-        if not set(sys.argv[1:2]) & set(WITHOUT_PAGES):
-            admin.autodiscover()

@@ -5,6 +5,8 @@ from django.views.generic import RedirectView
 from fanout.inbound import views
 from fanout.ops import metrics
 
+admin.autodiscover()  # registers the pages with the site before its addresses are listed
+
 handler500 = "config.problems.server_error"
 
 urlpatterns = [

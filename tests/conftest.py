@@ -72,6 +72,7 @@ def pytest_sessionstart() -> None:
     """Made by collectstatic on a server; whitenoise warns where it is missing, as soon as a module imports the
     application."""
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
+    import_module(settings.ROOT_URLCONF)  # registers the pages: tests ask the admin site for all of them
     ENVIRONMENT.update(os.environ)
     TransactionTestCase._fixture_teardown = emptying.empty  # type: ignore[attr-defined]
 

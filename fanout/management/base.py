@@ -59,6 +59,10 @@ class NotDone(CommandError):
 class PlainCommand(BaseCommand):
     """A command whose failures are a sentence on stderr and an exit code."""
 
+    #: Django's checks are about the code and load every page for it, longer than most commands take: `up`, `doctor` and
+    #: the suite run them.
+    requires_system_checks: ClassVar[Sequence[str] | str] = ()
+
     #: one line that works, shown by --help
     example: ClassVar[str] = ""
 

@@ -15,8 +15,6 @@ class Command(CrierCommand):
         "Check configuration, database, locks, clusters, schedules, clocks and accounts, with advice for each problem."
     )
     example = "doctor"
-    # The command runs them itself, as one of its checks.
-    requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
         verdicts = []

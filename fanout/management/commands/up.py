@@ -27,6 +27,7 @@ MOST_WORKERS = 64  # as DRIVER_SLOTS
 class Command(PlainCommand):
     help = "Migrate the database, then run the web server and both clusters until Ctrl-C."
     example = "up --port 8000"
+    requires_system_checks = "__all__"
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--demo", action="store_true", help="add demo data and run the sandbox provider")

@@ -18,8 +18,6 @@ MOST_ACCOUNTS = 2_000
 
 
 class Command(PlainCommand):
-    # The web server and the clusters run them. Those of the pages would import the pages (config.apps).
-    requires_system_checks = []
     help = "Run the bridge to WhatsApp: it keeps the sessions of paired numbers and sends for the lanes."
     example = "whatsapp_bridge --host 10.0.0.7 --port 8900 --public-url http://10.0.0.7:8900"
 
