@@ -46,7 +46,8 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 KNOWN = "SELECT * FROM fanout_knownserver WHERE id = 1"
 FIRST = "INSERT INTO fanout_knownserver (id, why, machines) VALUES (1, '', '{}') ON CONFLICT DO NOTHING"
 LOCK_KNOWN = f"{KNOWN} FOR UPDATE"
-HAS_DRIVERS = "SELECT EXISTS (SELECT FROM fanout_driver) AS yes"
+# One statement: another driver that accepts a new installation meanwhile beats right after that.
+KNOWN_AND_BEATEN = "SELECT k.*, EXISTS (SELECT FROM fanout_driver) AS beaten FROM fanout_knownserver k WHERE id = 1"
 BEATS = "SELECT host, slot, beat_at FROM fanout_driver WHERE host = ANY(%(hosts)s)"
 
 # Machines that drove lanes when the history ended: the beats of all of them are from then.
@@ -101,12 +102,11 @@ async def _compare(ledger: Ledger, journal: ClaimJournal, history: History) -> b
     """Compare the journal, report what was found and decide. Several drivers of a machine may do it, and each reports
     every second until there is a decision."""
     await ledger.write(FIRST)
-    (known,) = await ledger.write(KNOWN)
-    if known["timeline"] is None and known["new_timeline"] is None and not known["held"]:
-        # A journal knows of a generation, and drivers have beaten here: a backup from before the upgrade.
-        (beaten,) = await ledger.write(HAS_DRIVERS)
-        if not (beaten["yes"] and journal.latest_generation()):
-            return await _accept_first(ledger, journal, history)
+    (known,) = await ledger.write(KNOWN_AND_BEATEN)
+    is_new = known["timeline"] is None and known["new_timeline"] is None and not known["held"]
+    # A journal that knows of a generation, and drivers that have beaten here: a backup from before the upgrade.
+    if is_new and not (known["beaten"] and journal.latest_generation()):
+        return await _accept_first(ledger, journal, history)
     if journal.compared is None or journal.compared.server != (*history, known["generation"]):
         journal.compared = await _compare_journal(ledger, journal, known["generation"])
         journal.compared.server = (*history, known["generation"])
