@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import psycopg
 from django.contrib.auth import get_user_model
@@ -61,7 +61,7 @@ class PlainCommand(BaseCommand):
 
     #: Django's checks are about the code and load every page for it, longer than most commands take: `up`, `doctor` and
     #: the suite run them.
-    requires_system_checks: ClassVar[Sequence[str] | str] = ()
+    requires_system_checks: Sequence[str] | Literal["__all__"] = ()
 
     #: one line that works, shown by --help
     example: ClassVar[str] = ""

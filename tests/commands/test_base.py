@@ -20,7 +20,6 @@ NOT_UTF_8 = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
 
 class Sample(CrierCommand):
-    requires_system_checks = []
     problem: BaseException | None = None
 
     def handle(self, *args: Any, **options: Any) -> None:
