@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django_q.tasks import async_task
 
 from accounts import access
 from accounts.channels.registry import channel
+from accounts.inputs import valid_timezone
 from accounts.models import Account
 from fanout.database import LOCK_RUNS, carry_out, execute, raise_unless
 from fanout.lanes.lane_rows import wake_lanes_at
@@ -29,10 +32,12 @@ from fanout.models import Event, Run, RunTarget, SingleMessage
 from fanout.models.trail import by_token
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
-from reminders import placeholders, readiness
+from reminders import placeholders, readiness, schedule
 from reminders.models import Recipient, Reminder, Suppression
 from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
+
+log = logging.getLogger("crier.messages")
 
 TITLE = "Messages by API"
 #: messages that one transaction puts into a run
@@ -42,6 +47,9 @@ MOST_TARGETS = 20_000
 LATEST = timedelta(days=366)
 WAITING = {"run_target_id": None, "problem": ""}
 CANCELED = "canceled before it was sent"
+UNUSABLE = "its timezone, times or parts cannot be used: hand it in again"
+#: what reading such a message or making its run raises
+UNUSABLE_ERRORS = (ValueError, OverflowError, ZoneInfoNotFoundError, DataError)
 #: runs that take no more messages
 CLOSED = (Run.Status.CANCELED, Run.Status.SKIPPED, Run.Status.PREPARING)
 
@@ -100,12 +108,15 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
     subjects = " ".join(part.get("subject", "") for part in new.parts)
     if problem := readiness.subject_problem([new.account], subjects):
         raise ValidationError({"subject": problem})
+    if new.window and not valid_timezone(new.window.timezone):
+        raise ValidationError({"timezone": f"“{new.window.timezone}” is not a timezone, such as Europe/Berlin."})
     if new.window and (wrong := window_error(new.window.start_hour, new.window.end_hour)):
         raise ValidationError({"window": wrong})
+    for name, at in (("earliest", new.earliest), ("latest", new.latest)):
+        if at is not None and not schedule.EARLIEST <= at <= now + LATEST:
+            raise ValidationError({name: "A message can be handed in for the next 366 days."})
     if new.latest is not None and new.latest <= max(now, new.earliest or now):
         raise ValidationError({"latest": "This is before the message could be sent."})
-    if max(new.earliest or now, new.latest or now) > now + LATEST:
-        raise ValidationError({"earliest": "A message can be handed in for the next 366 days."})
     for row in execute(
         SILENT, {"address": new.recipient.address, "now": now, "statuses": list(Recipient.GETS_NOTHING)}
     ):
@@ -148,10 +159,12 @@ def enqueue_collecting() -> None:
 
 
 def collect(now: datetime, seconds: float) -> bool:
-    """Put waiting messages into runs, the oldest first, for some seconds. Returns whether that was all."""
+    """Put waiting messages into runs, the oldest first, for some seconds. Returns whether that was all; those whose
+    group failed are left for the next minute."""
     until = time.monotonic() + seconds
+    left: set[int] = set()
     while time.monotonic() < until:
-        waiting = SingleMessage.objects.filter(**WAITING).order_by("pk")
+        waiting = SingleMessage.objects.filter(**WAITING).exclude(pk__in=left).order_by("pk")
         rows = list(waiting.values_list("pk", "owner_id", "team_id", "account_id", "key")[:CHUNK])
         if not rows:
             return True
@@ -159,8 +172,27 @@ def collect(now: datetime, seconds: float) -> bool:
         for pk, *common in rows:
             groups.setdefault(tuple(common), []).append(pk)
         for pks in groups.values():
-            _collect_group(pks, now)
+            left |= _left_of_group(pks, now)
     return False
+
+
+def _left_of_group(pks: list[int], now: datetime) -> set[int]:
+    """Put messages of the same kind into a run, apart from other groups. A message that can never get into one is
+    refused. Return those to try again later."""
+    try:
+        _collect_group(pks, now)
+    except UNUSABLE_ERRORS:
+        if len(pks) > 1:
+            return {one for pk in pks for one in _left_of_group([pk], now)}
+        log.exception("a single message cannot be used", extra={"single_message": pks[0]})
+        # Its times go too: the driver cannot read all that PostgreSQL stores.
+        gone: dict[str, Any] = {"parts": [], "values": None, "earliest": None, "latest": None}
+        SingleMessage.objects.filter(**WAITING, pk__in=pks).update(problem=UNUSABLE, **gone)
+    except Exception:
+        log.exception("single messages could not be put into a run", extra={"single_messages": pks[:10]})
+        connection.close_if_unusable_or_obsolete()
+        return set(pks)
+    return set()
 
 
 def _collect_group(pks: list[int], now: datetime) -> None:

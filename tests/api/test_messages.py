@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.auth.models import Group
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -173,11 +173,52 @@ def test_what_is_refused_at_once(stage, api):
     assert refused(earliest="2026-01-05T10:00:00") == "earliest"
     assert refused(latest="2026-01-05T08:00:00Z") == "latest"
     assert refused(earliest="2036-01-05T08:00:00Z") == "earliest"
+    assert refused(earliest="0001-01-01T00:00:00+14:00") == "earliest"
+    assert refused(latest="9999-12-31T23:59:59-14:00") == "latest"
+    assert refused(timezone="Europe/Berln") == "timezone"
     assert refused(window={"start_hour": 9, "end_hour": 8}) == "window"
     assert refused(text="x" * 70_000) == "text"
     stranger = AccountFactory.create()
     assert api.post("/messages", wish | {"account": stranger.pk}).status_code == 404
     assert not SingleMessage.objects.exists()
+
+
+def test_stored_messages_that_cannot_be_used_are_refused_and_the_others_go_on(stage, api):
+    """Such messages are the oldest here, so they are the first that the task comes to."""
+    account = stage.account()
+    wish = {"account": account.pk, "text": "Hello"}
+    zone, time, good = (api.post("/messages", wish | {"address": address(n)}).json()["id"] for n in range(3))
+    SingleMessage.objects.filter(pk=zone).update(timezone="Europe/Berln", key="other")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE fanout_singlemessage SET earliest = '0001-01-01 00:00+14' WHERE id = %s", [time])
+    collect(MONDAY)
+    stage.play()
+    assert texts(stage) == [(address(2), "Hello")]
+    assert api.get(f"/messages/{good}").json()["status"] == "sent"
+    for pk in (zone, time):
+        message = api.get(f"/messages/{pk}").json()
+        assert (message["status"], message["problem"]) == ("refused", single_messages.UNUSABLE)
+
+
+def test_a_group_that_fails_for_now_is_tried_again_and_the_others_go_on(stage, api, monkeypatch):
+    account, later = stage.account(), stage.account()
+    for n, sender in enumerate((later, account)):
+        api.post("/messages", {"account": sender.pk, "text": "Hello", "address": address(n)})
+    # As if another transaction had locked a row for longer than the task waits.
+    real = single_messages._join
+
+    def locked(run: Run, *args: Any) -> None:
+        if run.account_id == later.pk:
+            raise OperationalError("canceling statement due to lock timeout")
+        real(run, *args)
+
+    monkeypatch.setattr(single_messages, "_join", locked)
+    collect(MONDAY)
+    assert [run.account_id for run in Run.objects.all()] == [account.pk], "no run without its message"
+    monkeypatch.setattr(single_messages, "_join", real)
+    collect(MONDAY)
+    assert sorted(Run.objects.values_list("account_id", "total")) == sorted([(account.pk, 1), (later.pk, 1)])
+    assert not SingleMessage.objects.exclude(problem="").exists()
 
 
 def test_a_message_costs_few_statements(stage, api):
