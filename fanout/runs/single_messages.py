@@ -260,6 +260,7 @@ def _make_run(message: SingleMessage, now: datetime) -> Run:
         "window_end_hour": window.end_hour,
         "window_closes_at": window.closes_on(max(window.next_opening(starts), starts)),
         "auto_resume": True,
+        "resume_after_limit": True,
         "collects": message.key,
         "status": Run.Status.SUCCESS,
         "finished_at": now,

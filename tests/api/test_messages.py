@@ -14,9 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.access import OPERATORS
+from accounts.models import DailyLimit
 from fanout.models import Notification, Run, RunTarget, SingleMessage
 from fanout.ops import tasks
-from fanout.runs import message_2, single_messages
+from fanout.runs import controls, message_2, single_messages
 from fanout.runs.erasing import erase
 from reminders import erasure
 from reminders.models import Recipient, Suppression
@@ -219,6 +220,30 @@ def test_a_group_that_fails_for_now_is_tried_again_and_the_others_go_on(stage, a
     collect(MONDAY)
     assert sorted(Run.objects.values_list("account_id", "total")) == sorted([(account.pk, 1), (later.pk, 1)])
     assert not SingleMessage.objects.exclude(problem="").exists()
+
+
+@pytest.mark.parametrize(
+    ("hours", "cap", "reason"),
+    [
+        pytest.param({}, 1, "account_capacity", id="daily cap"),
+        pytest.param({"hours_start": 7, "hours_end": 9}, 5, "account_hours", id="account's hours"),
+    ],
+)
+def test_messages_go_on_by_themselves_after_a_limit_of_the_account(stage, api, hours, cap, reason):
+    account = stage.account(**hours)
+    DailyLimit.objects.update_or_create(account=account, action="message", defaults={"limit": cap})
+    for n in range(2):
+        api.post("/messages", {"account": account.pk, "address": address(n), "text": "Hello"})
+    collect(MONDAY)
+    stage.play()
+    run = Run.objects.get()
+    assert (run.status, run.pause_reason) == ("paused", reason)
+    assert run.resume_at is not None
+    assert run.resume_at.day == MONDAY.day + 1
+    stage.now = run.resume_at
+    assert controls.resume_due(stage.now) == 1
+    stage.play()
+    assert sorted(texts(stage)) == [(address(0), "Hello"), (address(1), "Hello")]
 
 
 def test_a_message_costs_few_statements(stage, api):
