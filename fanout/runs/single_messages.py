@@ -32,8 +32,8 @@ from fanout.models import Event, Run, RunTarget, SingleMessage
 from fanout.models.trail import by_token
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
-from reminders import placeholders, readiness, schedule
-from reminders.models import Recipient, Reminder, Suppression
+from reminders import placeholders, readiness, schedule, wording
+from reminders.models import MessagePart, Recipient, Reminder, Suppression
 from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
 
@@ -79,6 +79,8 @@ def hand_in(new: NewMessage, user: Any, team: Any, now: datetime) -> SingleMessa
     values = {name: value for name, value in (own | new.values).items() if value}
     if lacking := set(placeholders.required_in(parts)) - set(values):
         raise ValidationError({"values": f"There is {placeholders.lacking(lacking)}."})
+    if problem := _wording_problem(new, values):
+        raise ValidationError({"parts": problem})
     message = SingleMessage.objects.create(
         owner=user,
         team=team or new.account.team,
@@ -117,6 +119,9 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
             raise ValidationError({name: "A message can be handed in for the next 366 days."})
     if new.latest is not None and new.latest <= max(now, new.earliest or now):
         raise ValidationError({"latest": "This is before the message could be sent."})
+    for number, part in enumerate(new.parts, 1):
+        if part["kind"] == MessagePart.Kind.TEXT and not part["text"].strip():
+            raise ValidationError({"parts": f"Part {number} needs a text."})
     for row in execute(
         SILENT, {"address": new.recipient.address, "now": now, "statuses": list(Recipient.GETS_NOTHING)}
     ):
@@ -131,6 +136,16 @@ SELECT reason FROM reminders_suppression
 SELECT status FROM reminders_recipient WHERE address = %(address)s AND status = ANY(%(statuses)s)
  LIMIT 1
 """
+
+
+def _wording_problem(new: NewMessage, values: dict[str, str]) -> str:
+    """Return what is wrong with the placeholders, as for a reminder. Those with a default need no value."""
+    to, fields = new.recipient, new.recipient.fields | values
+    named = placeholders.names_in([placeholders.frozen(part) for part in new.parts])
+    fields |= {name: fields.get(name) or "…" for name in named}
+    person = Recipient(kind=to.kind, name=values.get("name") or to.name, fields=fields)
+    only = wording.Audience(Recipient.objects.none(), [person])
+    return wording.problem(wording.texts_in(new.parts), lambda: only, only)
 
 
 def _key(parts: list[dict[str, Any]], window: Window, at: datetime) -> str:

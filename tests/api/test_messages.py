@@ -96,7 +96,7 @@ def test_many_messages_with_texts_of_their_own_share_a_run(stage, api):
 
 def test_messages_with_the_same_parts_and_values_share_a_run(stage, api):
     account = stage.account()
-    parts = [{"text": "Dear {first_name|customer}, order {order} is ready."}, {"text": "Thank you!"}]
+    parts = [{"text": "Dear {first_name|customer}, order {order} is {state|ready}."}, {"text": "Thank you!"}]
     for n in range(3):
         wish = {"account": account.pk, "address": address(n), "parts": parts, "values": {"Order": str(n)}}
         assert api.post("/messages", wish).status_code == 202
@@ -108,6 +108,25 @@ def test_messages_with_the_same_parts_and_values_share_a_run(stage, api):
     assert Run.objects.get().sent == 3
     said = [text for to, text in texts(stage) if to == address(2)]
     assert said == ["Dear customer, order 2 is ready.", "Thank you!"]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        pytest.param({}, "Part 1 needs a text", id="empty"),
+        pytest.param({"text": " \n"}, "Part 1 needs a text", id="blank"),
+        pytest.param({"text": "Order {order is ready, {name}"}, "In part 1: Line 1 has a single “{”", id="malformed"),
+        pytest.param({"text": "Dear {{name}}"}, "write {name} with one brace", id="doubled"),
+        pytest.param({"text": "Order {{order}}"}, "write {order} with one brace", id="doubled value"),
+        pytest.param({"text": "Dear", "html": "<b>{{name}}</b>"}, "In the HTML of part 1", id="html"),
+    ],
+)
+def test_parts_are_checked_as_those_of_reminders(stage, api, part, says):
+    wish = {"account": stage.account().pk, "address": address(1), "parts": [part], "values": {"order": "12"}}
+    answer = api.post("/messages", wish)
+    assert answer.status_code == 422, answer.content
+    assert says in answer.json()["detail"]
+    assert [one["field"] for one in answer.json()["errors"]] == ["parts"]
 
 
 def test_a_message_waits_for_its_time_and_its_window_and_expires(stage, api):
