@@ -147,6 +147,11 @@ def caller_of(request: HttpRequest) -> Caller:
 def _storable(text: str) -> str:
     if "\x00" in text:
         raise ValueError("The text contains a NUL character.")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("The text contains half of a character (a lone surrogate).") from None
     return text
 
 

@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.core.signals import got_request_exception
 from django.db import connection, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
 from django.urls import Resolver404, resolve
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -42,6 +43,11 @@ PREFIX = "/api/v1/"
 #: Operations that take several transactions, so that a large run is not locked for long. Each has the same effect the
 #: second time, so that their answer is stored after them; all others are one transaction with their answer.
 IN_CHUNKS = re.compile(rf"{PREFIX}(runs/\d+/(cancel|retry-failed|settle|offload|resume)|recipients/\d+/erase)")
+#: what Django raises for requests that it cannot read
+UNREADABLE = (SuspiciousOperation, BadRequest, MultiPartParserError, UnreadablePostError)
+UNREADABLE_WORDS = (
+    "The request cannot be read: it was cut off, has too many parameters, or is an upload without its boundary."
+)
 #: JSON needs nothing from a browser, and is shown in no frame
 HEADERS = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "X-Frame-Options": "DENY"}
 
@@ -97,6 +103,8 @@ def door(view: View) -> View:
             answer = problem_response(problem)
         except RequestDataTooBig:
             answer = problem_response(Problem(413, "The request is too large: send it in several calls."))
+        except UNREADABLE:
+            answer = problem_response(Problem(400, UNREADABLE_WORDS))
         except Exception as error:
             answer = problem_response(_of_failure(error, request))
         finally:

@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
-from django.test.client import encode_multipart
+from django.test.client import FakePayload, encode_multipart
 from django.urls import reverse
 from django.utils import timezone
 
@@ -145,6 +145,27 @@ def test_wrong_addresses_and_methods_are_problems_too(api, client):
     bearer = {"Authorization": f"Bearer {api.secret}"}
     answer = api.client.generic("POST", "/api/v1/messages", b"", "application/json", headers=bearer)
     assert [one["field"] for one in answer.json()["errors"]] == ["body"], answer.content
+
+
+class CutOff(FakePayload):
+    def read(self, size: int | None = None) -> bytes:
+        raise OSError("the client has gone")
+
+
+def test_requests_that_cannot_be_read_are_problems_too(api):
+    account = AccountFactory.create(owner=api.user)
+    bearer = {"Authorization": f"Bearer {api.secret}"}
+    path = f"/api/v1/accounts/{account.pk}/pause"
+    answer = api.client.generic("POST", path, '{"reason": "\\ud800"}', "application/json", headers=bearer)
+    assert (answer.status_code, [one["field"] for one in answer.json()["errors"]]) == (422, ["reason"]), answer.content
+    cut_off = {"wsgi.input": CutOff(b"{}"), "CONTENT_LENGTH": "2"}
+    for answer in (
+        api.get("/runs?" + "&".join(f"p{n}=1" for n in range(settings.DATA_UPLOAD_MAX_NUMBER_FIELDS + 1))),
+        api.client.generic("POST", "/api/v1/media", b"x", "multipart/form-data", headers=bearer),
+        api.client.generic("POST", "/api/v1/messages", b"{}", "application/json", headers=bearer, **cut_off),
+    ):
+        assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json"), answer.content
+        assert "cannot be read" in answer.json()["detail"]
 
 
 def test_a_bug_is_a_problem_too(api, monkeypatch):
