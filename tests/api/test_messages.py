@@ -17,6 +17,7 @@ from accounts.access import OPERATORS
 from accounts.models import DailyLimit
 from fanout.models import Notification, Run, RunTarget, SingleMessage
 from fanout.ops import tasks
+from fanout.rules.gates import LATEST_PASSED
 from fanout.runs import controls, message_2, single_messages
 from fanout.runs.erasing import erase
 from reminders import erasure
@@ -148,7 +149,18 @@ def test_a_message_waits_for_its_time_and_its_window_and_expires(stage, api):
     assert set(sent) == {address(1), address(3)}
     assert thursday + timedelta(minutes=20) <= sent[address(1)] < thursday + timedelta(minutes=22)
     assert sent[address(3)].hour == 8, "at the opening after three in the night"
-    assert RunTarget.objects.get(address=address(2)).status == "skipped"
+    late = RunTarget.objects.get(address=address(2))
+    assert (late.status, late.error) == ("skipped", LATEST_PASSED)
+
+
+def test_a_lane_that_comes_too_late_says_so(stage, api):
+    wish = {"account": stage.account().pk, "address": address(1), "text": "Your visit"}
+    message = api.post("/messages", wish | {"latest": (MONDAY + timedelta(minutes=5)).isoformat()}).json()["id"]
+    collect(MONDAY)
+    stage.now = MONDAY + timedelta(minutes=6)
+    stage.play()
+    assert texts(stage) == []
+    assert api.get(f"/messages/{message}").json()["problem"] == LATEST_PASSED
 
 
 def test_a_message_for_later_does_not_keep_back_one_for_now(stage, api):
