@@ -247,6 +247,7 @@ def _open_run(message: SingleMessage, now: datetime) -> Run:
         owner=message.owner_id,
         team=message.team_id,
         collects=message.key,
+        archived=False,
         total__lt=MOST_TARGETS,
     )
     found = runs.exclude(status__in=CLOSED).order_by("-pk").values_list("pk", flat=True).first()
@@ -254,7 +255,7 @@ def _open_run(message: SingleMessage, now: datetime) -> Run:
         return _make_run(message, now)
     execute(LOCK_RUNS, {"runs": [found]})
     run = Run.objects.get(pk=found)
-    return _make_run(message, now) if run.status in CLOSED else run
+    return _make_run(message, now) if run.archived or run.status in CLOSED else run
 
 
 def _make_run(message: SingleMessage, now: datetime) -> Run:

@@ -95,6 +95,15 @@ def test_many_messages_with_texts_of_their_own_share_a_run(stage, api):
     assert not stage.book.duplicates("message_id")
 
 
+def test_a_message_does_not_join_an_archived_run(stage, api):
+    wish = {"account": stage.account().pk, "text": "Hello"}
+    for n in range(2):
+        api.post("/messages", wish | {"address": address(n)})
+        collect(MONDAY)
+        Run.objects.update(archived=True)
+    assert list(Run.objects.values_list("total", flat=True)) == [1, 1]
+
+
 def test_messages_with_the_same_parts_and_values_share_a_run(stage, api):
     account = stage.account()
     parts = [{"text": "Dear {first_name|customer}, order {order} is {state|ready}."}, {"text": "Thank you!"}]
