@@ -29,7 +29,7 @@ from accounts.models import Account
 from fanout.database import LOCK_RUNS, carry_out, execute, raise_unless
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, SingleMessage
-from fanout.models.trail import by_token
+from fanout.models.trail import by_token, note
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
 from reminders import placeholders, readiness, schedule, wording
@@ -289,6 +289,7 @@ def _make_run(message: SingleMessage, now: datetime) -> Run:
             raise_unless(error, "run_once_per_moment")
             continue  # another run of this moment
         Event.objects.create(run=run, at=now, verb="fired", detail="the first message came")
+        note("fired", run, message.owner, now, "for single messages")
         return run
     raise RuntimeError("there are a thousand runs of this moment already")
 
@@ -349,6 +350,7 @@ def cancel(message: SingleMessage, user: Any, now: datetime) -> ControlResult:
     with transaction.atomic():
         waiting = SingleMessage.objects.filter(pk=message.pk, **WAITING)
         if waiting.update(problem=CANCELED, parts=[], values=None):
+            note("canceled", message, user, now)
             return ControlResult(True, "The message will not be sent.")
         message.refresh_from_db()
         target = RunTarget.objects.filter(pk=message.run_target_id or 0).first()
@@ -358,6 +360,7 @@ def cancel(message: SingleMessage, user: Any, now: datetime) -> ControlResult:
         if not carry_out(transitions.take_out([target.pk], f"{CANCELED}{by_token()}", now)):
             target.refresh_from_db()
             return ControlResult(False, f"The message is {target.status} already.")
+        note("canceled", message, user, now)
     return ControlResult(True, "The message will not be sent.")
 
 

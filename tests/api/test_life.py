@@ -141,6 +141,9 @@ def test_a_file_is_stored_once_and_dangerous_ones_are_refused(api):
     first, second = upload(api).json(), upload(api, name="copy.png").json()
     assert first["id"] == second["id"]
     assert MediaFile.objects.count() == 1
+    assert list(TrailEntry.objects.values_list("verb", "kind", "subject_id")) == [
+        ("added", "mediafile", str(first["id"]))
+    ]
     assert api.get(f"/media?sha256={first['sha256']}").json()["items"][0]["kind"] == "image"
     for content, name in ((PNG, "run.exe"), (b"<html>", "page.html"), (b"not a png", "poster.png")):
         answer = upload(api, content, name)

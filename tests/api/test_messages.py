@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from accounts.access import OPERATORS
 from accounts.models import DailyLimit
-from fanout.models import Notification, Run, RunTarget, SingleMessage
+from fanout.models import Notification, Run, RunTarget, SingleMessage, TrailEntry
 from fanout.ops import tasks
 from fanout.rules.gates import LATEST_PASSED
 from fanout.runs import controls, message_2, single_messages
@@ -342,6 +342,12 @@ def test_canceling(stage, api):
     collect(MONDAY)
     assert api.post(f"/messages/{second}/cancel").json()["message"]["status"] == "skipped"
     assert api.post(f"/messages/{second}/cancel").status_code == 409
+    trail = TrailEntry.objects.order_by("pk").values_list("verb", "kind", "subject_id")
+    assert list(trail) == [
+        ("canceled", "singlemessage", str(first)),
+        ("fired", "run", str(Run.objects.get().pk)),
+        ("canceled", "singlemessage", str(second)),
+    ]
     stage.play()
     assert texts(stage) == []
 
