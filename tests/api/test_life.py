@@ -173,9 +173,10 @@ def test_problems_of_a_reminder_name_their_field(api):
         assert answer.status_code == 422, answer.content
         return [problem["field"] for problem in answer.json()["errors"]]
 
-    assert field(window={"start_hour": 9, "end_hour": 8}) == ["delivery_window_end_hour"]
+    assert field(window={"start_hour": 9, "end_hour": 8}) == ["window.end_hour"]
     assert field(schedule={"at": "2020-01-01T00:00:00Z"}) == ["schedule"]
-    assert field(schedule={"cron": "not cron"}) == ["cron"]
+    assert field(schedule={"cron": "not cron"}) == ["schedule.cron"]
+    assert field(schedule={"at": "2190-01-01T00:00:00Z"}) == ["schedule.at"]
     assert field(parts=[{"text": "Hello {nobody_has_this}"}]) == ["parts"]
     assert field(audience={"addresses": ["ann@"]}) == ["audience.addresses"]
     assert field(timezone="Mars/Base") == ["timezone"]
