@@ -164,6 +164,15 @@ def texts_of(reminder: Reminder) -> list[Text]:
     return texts
 
 
+def texts_in(parts: Sequence[Mapping[str, Any]]) -> list[Text]:
+    """Return the texts of parts as a run has them; all have the same subject."""
+    texts = [("the subject", part["subject"]) for part in parts[:1] if part.get("subject")]
+    for number, part in enumerate(parts, 1):
+        texts += [(f"part {number}", part["text"]), (f"the HTML of part {number}", part.get("html", ""))]
+        texts += [(f"the template of part {number}", text) for text in values_in(part.get("template")).values()]
+    return texts
+
+
 # --- how it reads ---------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from fanout.ops import exports
 COLUMNS = ("at", "actor_name", "actor_id", "address", "verb", "kind", "subject_id", "subject", "detail")
 KINDS = (
     *("account", "reminder", "run", "user", "group", "recipient", "suppression", "optoutphrase", "mediafile"),
-    "remindertarget",
+    *("remindertarget", "singlemessage"),
 )
 
 

@@ -77,11 +77,21 @@ def problem_response(problem: Problem) -> HttpResponse:
     return JsonResponse(body, status=problem.status, content_type=PROBLEM, headers=problem.headers)
 
 
+#: fields of models that have another name in requests
+IN_REQUESTS = {
+    "delivery_window_start_hour": "window.start_hour",
+    "delivery_window_end_hour": "window.end_hour",
+    "cron": "schedule.cron",
+    "fire_at": "schedule.at",
+    "follow_up_days": "follow_ups",
+}
+
+
 def of_validation(error: ValidationError) -> Problem:
     """Return the problem for what a model or a control refused."""
     if not hasattr(error, "error_dict"):
         return Problem(422, " ".join(error.messages))
-    fields = {name: " ".join(words) for name, words in error.message_dict.items()}
+    fields = {IN_REQUESTS.get(name, name): " ".join(words) for name, words in error.message_dict.items()}
     return Problem(422, " ".join(fields.values()), {n: words for n, words in fields.items() if n != "__all__"})
 
 
@@ -147,6 +157,11 @@ def caller_of(request: HttpRequest) -> Caller:
 def _storable(text: str) -> str:
     if "\x00" in text:
         raise ValueError("The text contains a NUL character.")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("The text contains half of a character (a lone surrogate).") from None
     return text
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.core.signals import got_request_exception
 from django.db import connection, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotModified, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
 from django.urls import Resolver404, resolve
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -37,11 +39,15 @@ View = Callable[..., HttpResponseBase]
 MOST_KEY = 255
 #: A call that has no answer after this time has lost its process: the same key may try again.
 LOST_AFTER = timedelta(minutes=2)
+PREFIX = "/api/v1/"
 #: Operations that take several transactions, so that a large run is not locked for long. Each has the same effect the
 #: second time, so that their answer is stored after them; all others are one transaction with their answer.
-IN_CHUNKS: tuple[str, ...] = ("/cancel", "/retry-failed", "/settle", "/offload", "/resume", "/erase")
-
-PREFIX = "/api/v1/"
+IN_CHUNKS = re.compile(rf"{PREFIX}(runs/\d+/(cancel|retry-failed|settle|offload|resume)|recipients/\d+/erase)")
+#: what Django raises for requests that it cannot read
+UNREADABLE = (SuspiciousOperation, BadRequest, MultiPartParserError, UnreadablePostError)
+UNREADABLE_WORDS = (
+    "The request cannot be read: it was cut off, has too many parameters, or is an upload without its boundary."
+)
 #: JSON needs nothing from a browser, and is shown in no frame
 HEADERS = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "X-Frame-Options": "DENY"}
 
@@ -97,6 +103,8 @@ def door(view: View) -> View:
             answer = problem_response(problem)
         except RequestDataTooBig:
             answer = problem_response(Problem(413, "The request is too large: send it in several calls."))
+        except UNREADABLE:
+            answer = problem_response(Problem(400, UNREADABLE_WORDS))
         except Exception as error:
             answer = problem_response(_of_failure(error, request))
         finally:
@@ -173,16 +181,17 @@ def _with_headers(request: HttpRequest, answer: HttpResponseBase, use: Use | Non
 
 
 def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], HttpResponseBase]) -> HttpResponseBase:
-    """Call the operation, or return the answer that the same key had before."""
+    """Call the operation, or return the answer that the same key had before. Uploads need no key: the same file is
+    stored once, while its body may be large and differs each time by its boundary."""
     key = request.headers.get("Idempotency-Key", "")
-    if request.method != "POST" or not key:
+    if request.method != "POST" or not key or request.content_type == "multipart/form-data":
         return call()
     if len(key) > MOST_KEY or not key.isprintable():
         raise Problem(422, f"An Idempotency-Key has at most {MOST_KEY} printable characters.")
     digest = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + request.body).hexdigest()
     row = KeptAnswer(token=use.token, key=key, digest=digest, began_at=now)
-    if request.path.endswith(IN_CHUNKS):
-        return _repeated(row) or _store(row, call())
+    if IN_CHUNKS.fullmatch(request.path_info):
+        return _repeated(row) or _store(row, _or_forgotten(row, call))
     with transaction.atomic():
         # A second call with the key waits here for the end of the first.
         if (kept := _repeated(row)) is not None:
@@ -224,6 +233,15 @@ def _repeated(row: KeptAnswer) -> HttpResponse | None:
     answer = HttpResponse(kept.body, status=kept.status, content_type=kept.kind)
     answer["Idempotent-Replayed"] = "true"
     return answer
+
+
+def _or_forgotten(row: KeptAnswer, call: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+    """Call the operation. One that fails gives its key back, so that the same key may try again at once."""
+    try:
+        return call()
+    except Exception:
+        KeptAnswer.objects.filter(token=row.token_id, key=row.key).delete()
+        raise
 
 
 def _store(row: KeptAnswer, answer: HttpResponseBase) -> HttpResponseBase:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
+from django.db import transaction
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja import Field, File, Query, Router, UploadedFile
 
 from fanout.api.conventions import Answer, Needs, PageQuery, Problem, Scope, Text, caller_of, page_of
+from fanout.models.trail import note
 from reminders import media
 from reminders.models import MediaFile
 
@@ -65,7 +68,11 @@ def upload(request: HttpRequest, file: File[UploadedFile]) -> Any:
     if not name or "\x00" in name or not name.isprintable():
         raise Problem(422, "The file needs a name with an ending, such as poster.png.", {"file": "no usable name"})
     media.check(media.kind_of(name), file)
-    stored = media.keep(file, caller.user, caller.token.team)
+    now = timezone.now()
+    with transaction.atomic():
+        stored = media.keep(file, caller.user, caller.token.team)
+        if stored.created_at >= now:
+            note("added", stored, caller.user, now)
     if caller.token.team_id and stored.team_id != caller.token.team_id:
         words = "You have this file already, and it is not shared with the team of this token."
         raise Problem(409, words, {"file": words})

@@ -241,7 +241,7 @@ class Dispatcher:
             target = run.queue.buffer.popleft()
             if target.new_chat and not self.new_chats.may_begin(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
-            gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
+            gate = gates.may_receive(target.facts, self.account.follow_up_limits, now, gates.late_words(run.collects))
             if isinstance(gate, Open) and (why := self._unfit(run, target, now)):
                 gate = Refuse(why)
             if isinstance(gate, Open):

@@ -51,6 +51,8 @@ class Close:
 
 #: Message 2 that could not go out within a day of the reply
 TOO_LATE = "too late: the reply was more than 24 hours ago"
+#: a single message whose latest time has passed
+LATEST_PASSED = "too late: it was not to be sent after its latest time"
 CLOSED_FOR_A_DAY = "the account and the window are not open together within 24 hours of the reply"
 #: Message 2 for a reply that came while Message 1 was under way, which then failed
 NO_MESSAGE_1 = "Message 1 is not known to have gone out"
@@ -246,13 +248,18 @@ def suspension_over(account: AccountFacts, now: datetime) -> bool:
 # --- one target -------------------------------------------------------------------------------------------
 
 
-def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
+def late_words(collects: object) -> str:
+    """Return why an expired target is skipped, in a run of single messages or in Message 2."""
+    return LATEST_PASSED if collects else TOO_LATE
+
+
+def may_receive(target: TargetFacts, limits: Limits, now: datetime, late: str = TOO_LATE) -> Gate:
     if why := refusal(target.person, target.follow_up, limits, now):
         return Refuse(why)
     if target.suppressed:
         return Refuse(f"suppressed: {target.suppressed}")
     if target.expires_at is not None and target.expires_at <= now:
-        return Refuse(TOO_LATE)
+        return Refuse(late)
     if target.no_message_1:
         return Refuse(NO_MESSAGE_1)
     return OPEN

@@ -20,7 +20,7 @@ from fanout.lanes.account_state import CALENDAR_COLUMNS, calendar_of
 from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.models.run import window_of
-from fanout.rules.gates import CLOSED_FOR_A_DAY, TOO_LATE
+from fanout.rules.gates import CLOSED_FOR_A_DAY, TOO_LATE, late_words
 from fanout.runs import texts, transitions
 from reminders.moments import wall_clock
 from reminders.placeholders import lacking, required_in
@@ -188,7 +188,9 @@ def _skip_expired(run_id: int, now: datetime) -> int:
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).get(pk=run_id)
         expired = run.targets.filter(status=Status.PENDING, expires_at__lte=now)
-        return carry_out(transitions.take_out(list(expired.values_list("pk", flat=True)), TOO_LATE, now))
+        return carry_out(
+            transitions.take_out(list(expired.values_list("pk", flat=True)), late_words(run.collects), now)
+        )
 
 
 # --- what the operator reads ----------------------------------------------------------------------------------

@@ -10,29 +10,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django_q.tasks import async_task
 
 from accounts import access
 from accounts.channels.registry import channel
+from accounts.inputs import valid_timezone
 from accounts.models import Account
 from fanout.database import LOCK_RUNS, carry_out, execute, raise_unless
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, SingleMessage
-from fanout.models.trail import by_token
+from fanout.models.trail import by_token, note
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
-from reminders import placeholders, readiness
-from reminders.models import Recipient, Reminder, Suppression
+from reminders import placeholders, readiness, schedule, wording
+from reminders.models import MessagePart, Recipient, Reminder, Suppression
 from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
+
+log = logging.getLogger("crier.messages")
 
 TITLE = "Messages by API"
 #: messages that one transaction puts into a run
@@ -42,6 +47,9 @@ MOST_TARGETS = 20_000
 LATEST = timedelta(days=366)
 WAITING = {"run_target_id": None, "problem": ""}
 CANCELED = "canceled before it was sent"
+UNUSABLE = "its timezone, times or parts cannot be used: hand it in again"
+#: what reading such a message or making its run raises
+UNUSABLE_ERRORS = (ValueError, OverflowError, ZoneInfoNotFoundError, DataError)
 #: runs that take no more messages
 CLOSED = (Run.Status.CANCELED, Run.Status.SKIPPED, Run.Status.PREPARING)
 
@@ -71,6 +79,8 @@ def hand_in(new: NewMessage, user: Any, team: Any, now: datetime) -> SingleMessa
     values = {name: value for name, value in (own | new.values).items() if value}
     if lacking := set(placeholders.required_in(parts)) - set(values):
         raise ValidationError({"values": f"There is {placeholders.lacking(lacking)}."})
+    if problem := _wording_problem(new, values):
+        raise ValidationError({"parts": problem})
     message = SingleMessage.objects.create(
         owner=user,
         team=team or new.account.team,
@@ -100,12 +110,18 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
     subjects = " ".join(part.get("subject", "") for part in new.parts)
     if problem := readiness.subject_problem([new.account], subjects):
         raise ValidationError({"subject": problem})
+    if new.window and not valid_timezone(new.window.timezone):
+        raise ValidationError({"timezone": f"“{new.window.timezone}” is not a timezone, such as Europe/Berlin."})
     if new.window and (wrong := window_error(new.window.start_hour, new.window.end_hour)):
         raise ValidationError({"window": wrong})
+    for name, at in (("earliest", new.earliest), ("latest", new.latest)):
+        if at is not None and not schedule.EARLIEST <= at <= now + LATEST:
+            raise ValidationError({name: "A message can be handed in for the next 366 days."})
     if new.latest is not None and new.latest <= max(now, new.earliest or now):
         raise ValidationError({"latest": "This is before the message could be sent."})
-    if max(new.earliest or now, new.latest or now) > now + LATEST:
-        raise ValidationError({"earliest": "A message can be handed in for the next 366 days."})
+    for number, part in enumerate(new.parts, 1):
+        if part["kind"] == MessagePart.Kind.TEXT and not part["text"].strip():
+            raise ValidationError({"parts": f"Part {number} needs a text."})
     for row in execute(
         SILENT, {"address": new.recipient.address, "now": now, "statuses": list(Recipient.GETS_NOTHING)}
     ):
@@ -120,6 +136,16 @@ SELECT reason FROM reminders_suppression
 SELECT status FROM reminders_recipient WHERE address = %(address)s AND status = ANY(%(statuses)s)
  LIMIT 1
 """
+
+
+def _wording_problem(new: NewMessage, values: dict[str, str]) -> str:
+    """Return what is wrong with the placeholders, as for a reminder. Those with a default need no value."""
+    to, fields = new.recipient, new.recipient.fields | values
+    named = placeholders.names_in([placeholders.frozen(part) for part in new.parts])
+    fields |= {name: fields.get(name) or "…" for name in named}
+    person = Recipient(kind=to.kind, name=values.get("name") or to.name, fields=fields)
+    only = wording.Audience(Recipient.objects.none(), [person])
+    return wording.problem(wording.texts_in(new.parts), lambda: only, only)
 
 
 def _key(parts: list[dict[str, Any]], window: Window, at: datetime) -> str:
@@ -148,10 +174,12 @@ def enqueue_collecting() -> None:
 
 
 def collect(now: datetime, seconds: float) -> bool:
-    """Put waiting messages into runs, the oldest first, for some seconds. Returns whether that was all."""
+    """Put waiting messages into runs, the oldest first, for some seconds. Returns whether that was all; those whose
+    group failed are left for the next minute."""
     until = time.monotonic() + seconds
+    left: set[int] = set()
     while time.monotonic() < until:
-        waiting = SingleMessage.objects.filter(**WAITING).order_by("pk")
+        waiting = SingleMessage.objects.filter(**WAITING).exclude(pk__in=left).order_by("pk")
         rows = list(waiting.values_list("pk", "owner_id", "team_id", "account_id", "key")[:CHUNK])
         if not rows:
             return True
@@ -159,8 +187,27 @@ def collect(now: datetime, seconds: float) -> bool:
         for pk, *common in rows:
             groups.setdefault(tuple(common), []).append(pk)
         for pks in groups.values():
-            _collect_group(pks, now)
+            left |= _left_of_group(pks, now)
     return False
+
+
+def _left_of_group(pks: list[int], now: datetime) -> set[int]:
+    """Put messages of the same kind into a run, apart from other groups. A message that can never get into one is
+    refused. Return those to try again later."""
+    try:
+        _collect_group(pks, now)
+    except UNUSABLE_ERRORS:
+        if len(pks) > 1:
+            return {one for pk in pks for one in _left_of_group([pk], now)}
+        log.exception("a single message cannot be used", extra={"single_message": pks[0]})
+        # Its times go too: the driver cannot read all that PostgreSQL stores.
+        gone: dict[str, Any] = {"parts": [], "values": None, "earliest": None, "latest": None}
+        SingleMessage.objects.filter(**WAITING, pk__in=pks).update(problem=UNUSABLE, **gone)
+    except Exception:
+        log.exception("single messages could not be put into a run", extra={"single_messages": pks[:10]})
+        connection.close_if_unusable_or_obsolete()
+        return set(pks)
+    return set()
 
 
 def _collect_group(pks: list[int], now: datetime) -> None:
@@ -200,6 +247,7 @@ def _open_run(message: SingleMessage, now: datetime) -> Run:
         owner=message.owner_id,
         team=message.team_id,
         collects=message.key,
+        archived=False,
         total__lt=MOST_TARGETS,
     )
     found = runs.exclude(status__in=CLOSED).order_by("-pk").values_list("pk", flat=True).first()
@@ -207,7 +255,7 @@ def _open_run(message: SingleMessage, now: datetime) -> Run:
         return _make_run(message, now)
     execute(LOCK_RUNS, {"runs": [found]})
     run = Run.objects.get(pk=found)
-    return _make_run(message, now) if run.status in CLOSED else run
+    return _make_run(message, now) if run.archived or run.status in CLOSED else run
 
 
 def _make_run(message: SingleMessage, now: datetime) -> Run:
@@ -228,6 +276,7 @@ def _make_run(message: SingleMessage, now: datetime) -> Run:
         "window_end_hour": window.end_hour,
         "window_closes_at": window.closes_on(max(window.next_opening(starts), starts)),
         "auto_resume": True,
+        "resume_after_limit": True,
         "collects": message.key,
         "status": Run.Status.SUCCESS,
         "finished_at": now,
@@ -240,6 +289,7 @@ def _make_run(message: SingleMessage, now: datetime) -> Run:
             raise_unless(error, "run_once_per_moment")
             continue  # another run of this moment
         Event.objects.create(run=run, at=now, verb="fired", detail="the first message came")
+        note("fired", run, message.owner, now, "for single messages")
         return run
     raise RuntimeError("there are a thousand runs of this moment already")
 
@@ -300,6 +350,7 @@ def cancel(message: SingleMessage, user: Any, now: datetime) -> ControlResult:
     with transaction.atomic():
         waiting = SingleMessage.objects.filter(pk=message.pk, **WAITING)
         if waiting.update(problem=CANCELED, parts=[], values=None):
+            note("canceled", message, user, now)
             return ControlResult(True, "The message will not be sent.")
         message.refresh_from_db()
         target = RunTarget.objects.filter(pk=message.run_target_id or 0).first()
@@ -309,6 +360,7 @@ def cancel(message: SingleMessage, user: Any, now: datetime) -> ControlResult:
         if not carry_out(transitions.take_out([target.pk], f"{CANCELED}{by_token()}", now)):
             target.refresh_from_db()
             return ControlResult(False, f"The message is {target.status} already.")
+        note("canceled", message, user, now)
     return ControlResult(True, "The message will not be sent.")
 
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
+import psycopg
 import pytest
+from django.conf import settings
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test.client import FakePayload, encode_multipart
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts import tokens
 from accounts.models import ApiToken, TokenGuess
+from fanout.database import conninfo
 from fanout.models import KeptAnswer, Run, TrailEntry
 from fanout.ops.tasks import hygiene
 from tests.admin.conftest import login
 from tests.api.conftest import Api
+from tests.channels.mail_server import wait_until
+from tests.engine.stage import PNG
 from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
 pytestmark = pytest.mark.django_db
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def test_without_a_token_there_is_nothing(client, operator):
@@ -135,6 +147,27 @@ def test_wrong_addresses_and_methods_are_problems_too(api, client):
     assert [one["field"] for one in answer.json()["errors"]] == ["body"], answer.content
 
 
+class CutOff(FakePayload):
+    def read(self, size: int | None = None) -> bytes:
+        raise OSError("the client has gone")
+
+
+def test_requests_that_cannot_be_read_are_problems_too(api):
+    account = AccountFactory.create(owner=api.user)
+    bearer = {"Authorization": f"Bearer {api.secret}"}
+    path = f"/api/v1/accounts/{account.pk}/pause"
+    answer = api.client.generic("POST", path, '{"reason": "\\ud800"}', "application/json", headers=bearer)
+    assert (answer.status_code, [one["field"] for one in answer.json()["errors"]]) == (422, ["reason"]), answer.content
+    cut_off = {"wsgi.input": CutOff(b"{}"), "CONTENT_LENGTH": "2"}
+    for answer in (
+        api.get("/runs?" + "&".join(f"p{n}=1" for n in range(settings.DATA_UPLOAD_MAX_NUMBER_FIELDS + 1))),
+        api.client.generic("POST", "/api/v1/media", b"x", "multipart/form-data", headers=bearer),
+        api.client.generic("POST", "/api/v1/messages", b"{}", "application/json", headers=bearer, **cut_off),
+    ):
+        assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json"), answer.content
+        assert "cannot be read" in answer.json()["detail"]
+
+
 def test_a_bug_is_a_problem_too(api, monkeypatch):
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
@@ -188,6 +221,78 @@ def test_a_call_that_lost_its_process_may_be_repeated(api):
     assert api.post(path, Idempotency_Key="one").status_code == 409, "under way"
     KeptAnswer.objects.update(began_at=timezone.now() - timedelta(minutes=3))
     assert "canceled already" in api.post(path, Idempotency_Key="one").json()["detail"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_control_that_met_a_locked_row_gives_its_key_back(transactional_db, api):
+    run = RunFactory.create(reminder__account__owner=api.user, status="running", targets={"pending": 1})
+    path = f"/runs/{run.pk}/cancel"
+    with psycopg.connect(conninfo(connection.settings_dict)) as stuck, connection.cursor() as cursor:
+        stuck.execute("SELECT 1 FROM fanout_run WHERE id = %s FOR UPDATE", [run.pk])
+        cursor.execute("SET lock_timeout = '50ms'")
+        assert api.post(path, Idempotency_Key="one").status_code == 503
+        cursor.execute("RESET lock_timeout")
+    assert api.post(path, Idempotency_Key="one").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("operation", "outcomes"),
+    [
+        # the second call waits for the first, whose answer is stored in the same transaction
+        pytest.param("accounts/{account}/pause", [(200, False), (200, True)], id="one transaction"),
+        pytest.param("runs/{run}/pause", [(200, False), (200, True)], id="a run in one transaction"),
+        # the claim of the first is committed, so the second is told to come back
+        pytest.param("runs/{run}/cancel", [(200, False), (409, False)], id="in chunks"),
+    ],
+)
+def test_two_calls_with_the_same_key_at_the_same_moment(transactional_db, api, operation, outcomes):
+    run = RunFactory.create(reminder__account__owner=api.user, status="running", targets={"pending": 1})
+    path = "/" + operation.format(account=run.account_id, run=run.pk)
+    answers: list[Any] = []
+
+    def call() -> None:
+        try:
+            answers.append(api.post(path, Idempotency_Key="one"))
+        finally:
+            connection.close()
+
+    info = conninfo(connection.settings_dict)
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    with psycopg.connect(info) as holder, psycopg.connect(info, autocommit=True) as watcher:
+        for table, pk in (("accounts_account", run.account_id), ("fanout_run", run.pk)):
+            holder.execute(f"SELECT 1 FROM {table} WHERE id = %s FOR UPDATE", [pk])
+        for n, thread in enumerate(threads, start=1):
+            thread.start()
+            wait_until(partial(_have_come, watcher, answers, n))
+        holder.rollback()
+        for thread in threads:
+            thread.join(30)
+    seen = sorted((answer.status_code, "Idempotent-Replayed" in answer) for answer in answers)
+    assert seen == outcomes
+    assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
+    verb = "canceled" if "cancel" in operation else "paused"
+    assert TrailEntry.objects.filter(verb=verb).count() == 1
+
+
+def _have_come(watcher: psycopg.Connection[Any], answers: list[Any], calls: int) -> bool:
+    """Return whether so many calls wait for a lock or were answered."""
+    ((waiting,),) = watcher.execute(WAITING).fetchall()
+    return bool(waiting + len(answers) >= calls)
+
+
+def test_uploads_need_no_key(api):
+    """The same file is stored once. Its body is larger than that of other calls may be, and differs by its boundary."""
+    content = PNG + bytes(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+    ids = set()
+    for boundary in ("one", "two"):
+        body = encode_multipart(boundary, {"file": SimpleUploadedFile("poster.png", content)})
+        headers = {"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "one"}
+        kind = f"multipart/form-data; boundary={boundary}"
+        answer = api.client.generic("POST", "/api/v1/media", body, kind, headers=headers)
+        assert answer.status_code == 200, answer.content
+        ids.add(answer.json()["id"])
+    assert len(ids) == 1
 
 
 # --- problems, pages, ETag --------------------------------------------------------------------------------------

@@ -141,6 +141,9 @@ def test_a_file_is_stored_once_and_dangerous_ones_are_refused(api):
     first, second = upload(api).json(), upload(api, name="copy.png").json()
     assert first["id"] == second["id"]
     assert MediaFile.objects.count() == 1
+    assert list(TrailEntry.objects.values_list("verb", "kind", "subject_id")) == [
+        ("added", "mediafile", str(first["id"]))
+    ]
     assert api.get(f"/media?sha256={first['sha256']}").json()["items"][0]["kind"] == "image"
     for content, name in ((PNG, "run.exe"), (b"<html>", "page.html"), (b"not a png", "poster.png")):
         answer = upload(api, content, name)
@@ -170,9 +173,10 @@ def test_problems_of_a_reminder_name_their_field(api):
         assert answer.status_code == 422, answer.content
         return [problem["field"] for problem in answer.json()["errors"]]
 
-    assert field(window={"start_hour": 9, "end_hour": 8}) == ["delivery_window_end_hour"]
+    assert field(window={"start_hour": 9, "end_hour": 8}) == ["window.end_hour"]
     assert field(schedule={"at": "2020-01-01T00:00:00Z"}) == ["schedule"]
-    assert field(schedule={"cron": "not cron"}) == ["cron"]
+    assert field(schedule={"cron": "not cron"}) == ["schedule.cron"]
+    assert field(schedule={"at": "2190-01-01T00:00:00Z"}) == ["schedule.at"]
     assert field(parts=[{"text": "Hello {nobody_has_this}"}]) == ["parts"]
     assert field(audience={"addresses": ["ann@"]}) == ["audience.addresses"]
     assert field(timezone="Mars/Base") == ["timezone"]

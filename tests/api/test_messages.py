@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.auth.models import Group
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.access import OPERATORS
-from fanout.models import Notification, Run, RunTarget, SingleMessage
+from accounts.models import DailyLimit
+from fanout.models import Notification, Run, RunTarget, SingleMessage, TrailEntry
 from fanout.ops import tasks
-from fanout.runs import message_2, single_messages
+from fanout.rules.gates import LATEST_PASSED
+from fanout.runs import controls, message_2, single_messages
 from fanout.runs.erasing import erase
 from reminders import erasure
 from reminders.models import Recipient, Suppression
@@ -93,9 +95,18 @@ def test_many_messages_with_texts_of_their_own_share_a_run(stage, api):
     assert not stage.book.duplicates("message_id")
 
 
+def test_a_message_does_not_join_an_archived_run(stage, api):
+    wish = {"account": stage.account().pk, "text": "Hello"}
+    for n in range(2):
+        api.post("/messages", wish | {"address": address(n)})
+        collect(MONDAY)
+        Run.objects.update(archived=True)
+    assert list(Run.objects.values_list("total", flat=True)) == [1, 1]
+
+
 def test_messages_with_the_same_parts_and_values_share_a_run(stage, api):
     account = stage.account()
-    parts = [{"text": "Dear {first_name|customer}, order {order} is ready."}, {"text": "Thank you!"}]
+    parts = [{"text": "Dear {first_name|customer}, order {order} is {state|ready}."}, {"text": "Thank you!"}]
     for n in range(3):
         wish = {"account": account.pk, "address": address(n), "parts": parts, "values": {"Order": str(n)}}
         assert api.post("/messages", wish).status_code == 202
@@ -107,6 +118,25 @@ def test_messages_with_the_same_parts_and_values_share_a_run(stage, api):
     assert Run.objects.get().sent == 3
     said = [text for to, text in texts(stage) if to == address(2)]
     assert said == ["Dear customer, order 2 is ready.", "Thank you!"]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        pytest.param({}, "Part 1 needs a text", id="empty"),
+        pytest.param({"text": " \n"}, "Part 1 needs a text", id="blank"),
+        pytest.param({"text": "Order {order is ready, {name}"}, "In part 1: Line 1 has a single “{”", id="malformed"),
+        pytest.param({"text": "Dear {{name}}"}, "write {name} with one brace", id="doubled"),
+        pytest.param({"text": "Order {{order}}"}, "write {order} with one brace", id="doubled value"),
+        pytest.param({"text": "Dear", "html": "<b>{{name}}</b>"}, "In the HTML of part 1", id="html"),
+    ],
+)
+def test_parts_are_checked_as_those_of_reminders(stage, api, part, says):
+    wish = {"account": stage.account().pk, "address": address(1), "parts": [part], "values": {"order": "12"}}
+    answer = api.post("/messages", wish)
+    assert answer.status_code == 422, answer.content
+    assert says in answer.json()["detail"]
+    assert [one["field"] for one in answer.json()["errors"]] == ["parts"]
 
 
 def test_a_message_waits_for_its_time_and_its_window_and_expires(stage, api):
@@ -128,7 +158,18 @@ def test_a_message_waits_for_its_time_and_its_window_and_expires(stage, api):
     assert set(sent) == {address(1), address(3)}
     assert thursday + timedelta(minutes=20) <= sent[address(1)] < thursday + timedelta(minutes=22)
     assert sent[address(3)].hour == 8, "at the opening after three in the night"
-    assert RunTarget.objects.get(address=address(2)).status == "skipped"
+    late = RunTarget.objects.get(address=address(2))
+    assert (late.status, late.error) == ("skipped", LATEST_PASSED)
+
+
+def test_a_lane_that_comes_too_late_says_so(stage, api):
+    wish = {"account": stage.account().pk, "address": address(1), "text": "Your visit"}
+    message = api.post("/messages", wish | {"latest": (MONDAY + timedelta(minutes=5)).isoformat()}).json()["id"]
+    collect(MONDAY)
+    stage.now = MONDAY + timedelta(minutes=6)
+    stage.play()
+    assert texts(stage) == []
+    assert api.get(f"/messages/{message}").json()["problem"] == LATEST_PASSED
 
 
 def test_a_message_for_later_does_not_keep_back_one_for_now(stage, api):
@@ -173,11 +214,76 @@ def test_what_is_refused_at_once(stage, api):
     assert refused(earliest="2026-01-05T10:00:00") == "earliest"
     assert refused(latest="2026-01-05T08:00:00Z") == "latest"
     assert refused(earliest="2036-01-05T08:00:00Z") == "earliest"
+    assert refused(earliest="0001-01-01T00:00:00+14:00") == "earliest"
+    assert refused(latest="9999-12-31T23:59:59-14:00") == "latest"
+    assert refused(timezone="Europe/Berln") == "timezone"
     assert refused(window={"start_hour": 9, "end_hour": 8}) == "window"
     assert refused(text="x" * 70_000) == "text"
     stranger = AccountFactory.create()
     assert api.post("/messages", wish | {"account": stranger.pk}).status_code == 404
     assert not SingleMessage.objects.exists()
+
+
+def test_stored_messages_that_cannot_be_used_are_refused_and_the_others_go_on(stage, api):
+    """Such messages are the oldest here, so they are the first that the task comes to."""
+    account = stage.account()
+    wish = {"account": account.pk, "text": "Hello"}
+    zone, time, good = (api.post("/messages", wish | {"address": address(n)}).json()["id"] for n in range(3))
+    SingleMessage.objects.filter(pk=zone).update(timezone="Europe/Berln", key="other")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE fanout_singlemessage SET earliest = '0001-01-01 00:00+14' WHERE id = %s", [time])
+    collect(MONDAY)
+    stage.play()
+    assert texts(stage) == [(address(2), "Hello")]
+    assert api.get(f"/messages/{good}").json()["status"] == "sent"
+    for pk in (zone, time):
+        message = api.get(f"/messages/{pk}").json()
+        assert (message["status"], message["problem"]) == ("refused", single_messages.UNUSABLE)
+
+
+def test_a_group_that_fails_for_now_is_tried_again_and_the_others_go_on(stage, api, monkeypatch):
+    account, later = stage.account(), stage.account()
+    for n, sender in enumerate((later, account)):
+        api.post("/messages", {"account": sender.pk, "text": "Hello", "address": address(n)})
+    # As if another transaction had locked a row for longer than the task waits.
+    real = single_messages._join
+
+    def locked(run: Run, *args: Any) -> None:
+        if run.account_id == later.pk:
+            raise OperationalError("canceling statement due to lock timeout")
+        real(run, *args)
+
+    monkeypatch.setattr(single_messages, "_join", locked)
+    collect(MONDAY)
+    assert [run.account_id for run in Run.objects.all()] == [account.pk], "no run without its message"
+    monkeypatch.setattr(single_messages, "_join", real)
+    collect(MONDAY)
+    assert sorted(Run.objects.values_list("account_id", "total")) == sorted([(account.pk, 1), (later.pk, 1)])
+    assert not SingleMessage.objects.exclude(problem="").exists()
+
+
+@pytest.mark.parametrize(
+    ("hours", "cap", "reason"),
+    [
+        pytest.param({}, 1, "account_capacity", id="daily cap"),
+        pytest.param({"hours_start": 7, "hours_end": 9}, 5, "account_hours", id="account's hours"),
+    ],
+)
+def test_messages_go_on_by_themselves_after_a_limit_of_the_account(stage, api, hours, cap, reason):
+    account = stage.account(**hours)
+    DailyLimit.objects.update_or_create(account=account, action="message", defaults={"limit": cap})
+    for n in range(2):
+        api.post("/messages", {"account": account.pk, "address": address(n), "text": "Hello"})
+    collect(MONDAY)
+    stage.play()
+    run = Run.objects.get()
+    assert (run.status, run.pause_reason) == ("paused", reason)
+    assert run.resume_at is not None
+    assert run.resume_at.day == MONDAY.day + 1
+    stage.now = run.resume_at
+    assert controls.resume_due(stage.now) == 1
+    stage.play()
+    assert sorted(texts(stage)) == [(address(0), "Hello"), (address(1), "Hello")]
 
 
 def test_a_message_costs_few_statements(stage, api):
@@ -236,6 +342,12 @@ def test_canceling(stage, api):
     collect(MONDAY)
     assert api.post(f"/messages/{second}/cancel").json()["message"]["status"] == "skipped"
     assert api.post(f"/messages/{second}/cancel").status_code == 409
+    trail = TrailEntry.objects.order_by("pk").values_list("verb", "kind", "subject_id")
+    assert list(trail) == [
+        ("canceled", "singlemessage", str(first)),
+        ("fired", "run", str(Run.objects.get().pk)),
+        ("canceled", "singlemessage", str(second)),
+    ]
     stage.play()
     assert texts(stage) == []
 
