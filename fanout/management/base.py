@@ -61,7 +61,7 @@ class PlainCommand(BaseCommand):
 
     #: Django's checks are about the code and load every page for it, longer than most commands take: `up`, `doctor` and
     #: the suite run them.
-    requires_system_checks: Sequence[str] | Literal["__all__"] = ()
+    requires_system_checks: list[str] | tuple[str, ...] | Literal["__all__"] = ()
 
     #: one line that works, shown by --help
     example: ClassVar[str] = ""
