@@ -85,6 +85,31 @@ def test_a_reminder_goes_to_a_segment(operator: Any) -> None:
     assert ">4<" in login(operator).get(reverse("admin:reminders_reminder_changelist")).content.decode()
 
 
+def test_a_colleague_reads_nothing_about_private_recipients(operator: Any, colleague: Any, team: Any) -> None:
+    """With a shared reminder and conditions of their own: neither names, fields and numbers nor examples."""
+    colleague.groups.add(team)
+    private = {"owner": operator, "kind": "person", "fields": {"salary": "5000"}}
+    for n in range(4):
+        RecipientFactory.create(**private, address=f"+60120000{n:03d}", name=f"Secret {n}", tags=["north"])
+    RecipientFactory.create(owner=operator, team=team, name="Ann", tags=["north"], kind="person", address="+60120009000")
+    account = AccountFactory.create(owner=operator, team=team)
+    own = SegmentFactory.create(owner=operator, team=team, name="North", tags=["north"])
+    reminder = ReminderFactory.create(owner=operator, team=team, account=account, segment=own, parts=())
+    ask = reverse("admin:reminders_reminder_forecast")
+    text = {"messages-0-text": "Hi {name}", "clear": "1", "reminder": reminder.pk, "paste": ""}
+
+    mine = SegmentFactory.create(owner=colleague, name="Mine", tags=["north"])
+    answer = login(colleague).post(ask, filled(account, **text, segment=mine.pk))
+    assert answer.json()["segment"] == "1 recipient now, such as Ann"
+    assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
+
+    answer = login(colleague).post(ask, filled(account, **text, segment=own.pk))
+    assert answer.json()["segment"] == "5 recipients now, such as Ann", "as many as it will go to"
+    assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
+    assert "Secret" not in answer.content.decode()
+    assert login(operator).post(ask, filled(account, **text, segment=own.pk)).json()["fields"] == ["salary"]
+
+
 def test_a_foreign_segment_is_refused_and_an_unshared_one_stays(operator: Any, colleague: Any, team: Any) -> None:
     account, theirs = AccountFactory.create(owner=operator), SegmentFactory.create(owner=colleague)
     save(operator, filled(account, segment=theirs.pk))
