@@ -110,6 +110,22 @@ def test_a_colleague_reads_nothing_about_private_recipients(operator: Any, colle
     assert login(operator).post(ask, filled(account, **text, segment=own.pk)).json()["fields"] == ["salary"]
 
 
+def test_a_private_segment_is_not_put_into_the_reminder_of_a_colleague(
+    operator: Any, colleague: Any, team: Any
+) -> None:
+    """Its owner fires it, and may not use the segment: each firing would be skipped."""
+    colleague.groups.add(team)
+    account = AccountFactory.create(owner=operator, team=team)
+    reminder = ReminderFactory.create(account=account, team=team, targets=1, parts=())
+    private = SegmentFactory.create(owner=colleague, name="Mine")
+    answer = save(colleague, filled(account, segment=private.pk, paste=""), reminder.pk)
+    assert f"{operator} may not use Mine: it belongs to another operator." in answer.content.decode()
+    shared = SegmentFactory.create(owner=colleague, team=team, name="Ours")
+    save(colleague, filled(account, segment=shared.pk, paste=""), reminder.pk)
+    reminder.refresh_from_db()
+    assert reminder.segment == shared
+
+
 def test_a_foreign_segment_is_refused_and_an_unshared_one_stays(operator: Any, colleague: Any, team: Any) -> None:
     account, theirs = AccountFactory.create(owner=operator), SegmentFactory.create(owner=colleague)
     save(operator, filled(account, segment=theirs.pk))
