@@ -51,6 +51,7 @@ def lanes_of_steps(user: Any, until: datetime) -> set[int]:
 def _with_steps(until: datetime) -> QuerySet[Run]:
     """Return the runs that a follow-up of is due until then, the soonest first."""
     runs = Run.objects.filter(next_step_at__lte=until, reminder__archived=False)
+    runs = runs.exclude(reminder__follow_up_days=[])  # they were removed: see `sequences.reason_to_stop`
     return runs.exclude(status=Run.Status.CANCELED).order_by("next_step_at")
 
 

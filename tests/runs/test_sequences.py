@@ -311,6 +311,16 @@ def test_the_calendar_counts_them(stage: Stage) -> None:
     assert found.on(days[2])[0].words.startswith("at most, without a reply: fits")
 
 
+def test_removed_ones_are_not_planned(stage: Stage) -> None:
+    reminder = with_follow_ups(stage, 2)
+    stage.fire(reminder)
+    stage.play()
+    day = (stage.now + 2 * DAY).date()
+    assert len(agenda(stage.user, [day], "UTC", stage.now).on(day)) == 1
+    Reminder.objects.update(follow_up_days=[])
+    assert agenda(stage.user, [day], "UTC", stage.now).on(day) == []
+
+
 def test_a_copy_has_them_too(stage: Stage) -> None:
     copy = duplicate(with_follow_ups(stage, 2), stage.user)
     assert (copy.follow_up_days, copy.follow_up_parts.get().text) == ([2], "Again 1")
