@@ -422,8 +422,8 @@ def _in_segment(form: QueryDict, user: Any, accounts: Sequence[Account], now: da
     segment, reminder = segments.first(), mine.select_related("owner").first()
     if segment is None:
         return None
-    stored = reminder is not None and reminder.segment_id == segment.pk
-    return reached(segment_members(segment, reminder.owner if stored else user, now), accounts)
+    seen_by = reminder.owner if reminder is not None and reminder.segment_id == segment.pk else user
+    return reached(segment_members(segment, seen_by, now), accounts)
 
 
 def _stored(
