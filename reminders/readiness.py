@@ -17,7 +17,7 @@ from accounts.actions import Action
 from accounts.addresses import KINDS, MAILBOX
 from accounts.channels.registry import channel
 from accounts.models import Account
-from reminders.models import FollowUpPart, Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.models import FollowUpPart, Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart, Segment
 from reminders.targets import BATCH, able_to_reach
 
 P = TypeVar("P", ReminderMessage, ReplyPart, FollowUpPart)
@@ -100,6 +100,11 @@ def rights_problem(reminder: Reminder, user: Any, ask_recipients: bool = True) -
     segment = [reminder.segment] if reminder.segment else []
     problem = access.may_use(user, [*reminder.senders, *files, *segment])
     return problem or (_recipients_problem(reminder, user) if ask_recipients else "")
+
+
+def segment_problem(owner: Any, segment: Segment) -> str:
+    """Return a sentence if the owner of a reminder may not use this segment, or nothing: each firing would be skipped."""
+    return "" if access.may_see(owner, segment) else f"{owner} may not use {segment}: it belongs to another operator."
 
 
 def _recipients_problem(reminder: Reminder, user: Any) -> str:

@@ -43,10 +43,16 @@ Text = tuple[str, str]  # where it stands, in words, and the text
 
 @dataclass(slots=True)
 class Audience:
-    """The recipients of a reminder: stored ones, and new ones that will be stored with it."""
+    """The recipients of a reminder: stored ones, and new ones that will be stored with it. `seen`: those whose names and
+    fields may be shown, where that is not all of them."""
 
     stored: QuerySet[Recipient]
     new: Sequence[Person] = ()
+    seen: QuerySet[Recipient] | None = None
+
+    @property
+    def shown(self) -> QuerySet[Recipient]:
+        return self.stored if self.seen is None else self.seen
 
     def counts(self, names: Sequence[str]) -> tuple[int, Counter[str]]:
         """Return the number of recipients, and how many of them have a value for each name."""
@@ -60,14 +66,14 @@ class Audience:
     def fields(self, most_read: int | None = None) -> list[str]:
         """Return the names of fields that any of them has, or any of so many stored ones."""
         keys = Func("fields", function="jsonb_object_keys", output_field=TextField())
-        rows = self.stored.order_by()
+        rows = self.shown.order_by()
         if most_read is not None:
             rows = Recipient.objects.filter(pk__in=rows.values("pk")[:most_read]).order_by()
         stored = rows.annotate(key=keys).values_list("key", flat=True).distinct()
         return sorted({*stored[:NAMES_LISTED], *(name for person in self.new for name in person.fields)})
 
     def some(self) -> list[Person]:
-        return [*self.new[:EXAMPLES], *self.stored.order_by("pk")[:EXAMPLES]][:EXAMPLES]
+        return [*self.new[:EXAMPLES], *self.shown.order_by("pk")[:EXAMPLES]][:EXAMPLES]
 
 
 def _has(n: int, name: str) -> Q:

@@ -26,6 +26,7 @@ from fanout.admin.widgets import Band, Chart, line_chart
 from fanout.lanes.reputation import rising, with_opt_outs
 from fanout.models import ClusterBeat, Driver, KnownServer, Run, RunTarget
 from fanout.plans.forecast import forecast_runs, seconds_to_send
+from fanout.plans.follow_up_steps import lanes_of_steps
 from fanout.plans.projection import as_datetime
 from fanout.plans.queue import Senders, new_chats_left, pending_by_account, read_senders, with_part_count
 from fanout.plans.upcoming import MOST_FIRINGS, Firing, due_reminders, upcoming_firings
@@ -48,7 +49,9 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     reminders = due_reminders(access.visible(user, Reminder.objects.all()), now)
     accounts = access.visible(user, Account.objects.filter(archived=False))
     down, left = accounts_in_trouble(accounts, now)
-    senders = read_senders(Q(pk__in={*_sender_ids([*paused, *live, *resuming], reminders), *down}), now)
+    sending = {*_sender_ids([*paused, *live, *resuming], reminders), *lanes_of_steps(user, now + DAY)}
+    senders = read_senders(Q(pk__in={*sending, *down}), now)
+    firings = shown_to(user, upcoming_firings(reminders, senders, now))
     zone = my_zone()
     return {
         "now": now,
@@ -62,7 +65,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "rising": rising(Account.objects.filter(pk__in=left).order_by("label"), now) if left else [],
         "going_on": runs_under_way(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
-        "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now, resumptions(resuming, senders, now)),
+        "lanes": lanes_ahead(firings, zone, now, resumptions(resuming, senders, now)),
         "quarters": [now + DAY * n / 4 for n in range(5)],
         "per_minute": sends_per_minute(accounts, now, zone),
         "volume": volume(runs, now),
@@ -171,6 +174,14 @@ class Ahead:
     verdict: str
     good: bool
     bar: Band | None
+
+
+def shown_to(user: Any, firings: Sequence[Firing]) -> list[Firing]:
+    """Return the firings without the follow-ups of reminders that the person does not see: those fill the queues of
+    shared accounts too, and are counted there."""
+    steps = {firing.reminder.pk for firing in firings if firing.step}
+    seen = set(access.visible(user, Reminder.objects.filter(pk__in=steps)).values_list("pk", flat=True)) if steps else ()
+    return [firing for firing in firings if not firing.step or firing.reminder.pk in seen]
 
 
 def lanes_ahead(

@@ -338,7 +338,7 @@ class Chosen:
 
     @property
     def audience(self) -> Audience:
-        return Audience(self.stored, self.listed)
+        return Audience(self.stored, self.listed, access.visible(self.user, self.stored))
 
     def heads(self, now: datetime) -> Heads:
         silent = Q(status__in=Recipient.GETS_NOTHING)
@@ -415,13 +415,15 @@ def posted_senders(form: QueryDict, user: Any) -> list[Account]:
 
 
 def _in_segment(form: QueryDict, user: Any, accounts: Sequence[Account], now: datetime) -> QuerySet[Recipient] | None:
-    """Return who is in the chosen segment now, for the reminder's owner, who fires it; None: no segment is chosen."""
+    """Return who is in the chosen segment now; None: no segment is chosen. The reminder's own segment is counted for its
+    owner, who fires it. Any other shows only what the person sees: they choose its conditions."""
     segments = access.visible(user, Segment.objects.filter(pk__in=as_ids([form.get("segment", "")])))
     mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
     segment, reminder = segments.first(), mine.select_related("owner").first()
     if segment is None:
         return None
-    return reached(segment_members(segment, reminder.owner if reminder else user, now), accounts)
+    seen_by = reminder.owner if reminder is not None and reminder.segment_id == segment.pk else user
+    return reached(segment_members(segment, seen_by, now), accounts)
 
 
 def _stored(

@@ -36,6 +36,7 @@ from reminders.readiness import (
     inmail_problem,
     missing,
     missing_in_words,
+    segment_problem,
     senders_problem,
     subject_problem,
 )
@@ -297,6 +298,14 @@ class ReminderForm(OwnedForm):
         passed = passed_problem(cleaned["fire_at"], now)
         if passed and "fire_at" in self.changed_data:
             self.add_error("fire_at", passed)
+
+    def clean_segment(self) -> Segment | None:
+        segment: Segment | None = self.cleaned_data["segment"]
+        # The one that it has may stay, as `_offer_segments` says.
+        if segment is not None and segment.pk != self.instance.segment_id:
+            if problem := segment_problem(self.instance.owner, segment):
+                raise forms.ValidationError(problem)
+        return segment
 
     def clean_tag(self) -> list[str]:
         tags = imports.split_tags(self.cleaned_data["tag"])

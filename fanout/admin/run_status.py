@@ -162,7 +162,7 @@ def _can_archive(run: Run, now: datetime) -> bool:
 
 def _can_run_again(run: Run, now: datetime) -> bool:
     unsent = run.status in (Run.Status.FAILED, Run.Status.SKIPPED) and not run.sent and not run.unconfirmed
-    return unsent and run.answers_id is None and not run.is_test
+    return unsent and run.answers_id is None and not run.is_test and not run.step
 
 
 BUTTONS = (

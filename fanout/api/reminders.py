@@ -258,7 +258,7 @@ def forecast_draft(request: HttpRequest, wish: ReminderIn) -> Any:
             "targets": count,
             "missing": readiness.missing(len(new.parts), count, new.reminder.timed),
             "forecast": forecast_out(forecast_reminder(new.reminder, now)),
-            "examples": _examples(new.reminder),
+            "examples": _examples(new.reminder, _people(request, new.reminder)),
         }
         transaction.set_rollback(True)
     return answer
@@ -360,17 +360,23 @@ def _listed(addresses: list[str]) -> list[imports.Entry]:
 # --- reading what will go out -----------------------------------------------------------------------------------
 
 
-def _examples(reminder: Reminder) -> list[dict[str, Any]]:
+def _people(request: HttpRequest, reminder: Reminder) -> wording.Audience:
+    """Return the recipients; names and fields only of those that the person sees."""
+    people = audience(reminder, timezone.now())
+    return wording.Audience(people, seen=access.visible(caller_of(request).user, people))
+
+
+def _examples(reminder: Reminder, people: wording.Audience) -> list[dict[str, Any]]:
     parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
-    return wording.preview(parts, wording.Audience(audience(reminder, timezone.now())).some())
+    return wording.preview(parts, people.some())
 
 
 @router.get("/{int:reminder_id}/preview", response=PreviewOut, auth=READS)
 def preview(request: HttpRequest, reminder_id: int) -> Any:
     """Show how the reminder reads for its first recipients."""
     reminder = find_reminder(request, reminder_id)
-    people = wording.Audience(audience(reminder, timezone.now()))
-    return {"problem": wording.reminder_problem(reminder, people), "examples": _examples(reminder)}
+    people = _people(request, reminder)
+    return {"problem": wording.reminder_problem(reminder, people), "examples": _examples(reminder, people)}
 
 
 @router.get("/{int:reminder_id}/forecast", response=ForecastOut, auth=READS)

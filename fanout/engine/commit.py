@@ -494,6 +494,13 @@ ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
          AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
                 FROM fanout_run r WHERE r.id = o.run_id)))"""
 
+# A follow-up follows a message of this run (`{follows}`, null for every other run). A person who has replied since then
+# gets none, also where the reply came while the follow-up was being made, or before it was sent again. One of which an
+# earlier part was sent goes on.
+HAS_REPLIED = """(t.parts_sent = 0 AND EXISTS (
+      SELECT FROM fanout_runtarget f
+       WHERE f.run_id = {follows} AND f.recipient_id = t.recipient_id AND f.claimed_at <= p.replied_at))"""
+
 CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
@@ -516,6 +523,7 @@ UPDATE fanout_runtarget t
    -- the run may send, its window is open, and the person may get it
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
                AND (SELECT {MAY_GET}
+                           AND CASE WHEN r.step > 0 THEN NOT {HAS_REPLIED.format(follows="r.follows_id")} ELSE true END
                       FROM reminders_recipient p WHERE p.id = t.recipient_id)
                AND CASE WHEN r.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
           FROM fanout_run r WHERE r.id = t.run_id)

@@ -303,6 +303,7 @@ class Lane:
             follow_up=run.follow_up,
             no_new_chats=not self.dispatcher.new_chats.may_begin(now),
             message_1=run.message_1,
+            follows=run.follows,
             most=self._chunk(run),
         )
         began = self.clock.monotonic()

@@ -15,7 +15,7 @@ from django.conf import settings
 from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.registry import channel, config_of
 from fanout.database import Statement, carry_out_with
-from fanout.engine.commit import ANOTHER_UNDER_WAY, columns
+from fanout.engine.commit import ANOTHER_UNDER_WAY, HAS_REPLIED, columns
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes import account_limits
@@ -86,6 +86,8 @@ class LaneRun:
     under_backpressure: bool = False
     # The run with Message 1, if this is Message 2.
     message_1: int | None = None
+    # The run whose message this follow-up follows.
+    follows: int | None = None
     # A run of single messages: it waits for the next opening of its window, attempted or not.
     collects: bool = False
     is_test: bool = False
@@ -292,6 +294,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         collects=bool(row["collects"]),
         message_1=row["answers_id"],
+        follows=row["follows_id"],
         origin=f"{row['reminder_id']}\t{row['scheduled_for'].isoformat()}\t{of.counts(row['action'])}",
         is_test=row["is_test"],
         follow_up=row["follow_up"],
@@ -334,17 +337,19 @@ def _content(media: dict[str, Any]) -> bytes:
 # has arrived (`message_1`, null for every other run).
 TARGETS = f"""
 SELECT w.n, next.*
-  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, message_1, most, n
+  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, message_1,
+               follows, most, n
           FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[], %s::bool[],
-                      %s::bigint[], %s::int[])
+                      %s::bigint[], %s::bigint[], %s::int[])
                WITH ORDINALITY
-                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, message_1, most, n)) AS w
+                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, message_1, follows, most, n)) AS w
  CROSS JOIN LATERAL (
 SELECT t.id, t.address, t.parts_sent, nullif(t.part_ids, '{{}}') AS part_ids, t.attempts, t.values, t.expires_at,
        p.status AS recipient_status, p.follow_up_attempts, p.cooldown_until, p.limited,
        {NEW_CHAT} AS new_chat, {LAST_WROTE_AT} AS last_wrote_at,
        EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.message_1 AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
+       {HAS_REPLIED.format(follows="w.follows")} AS has_replied,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
   JOIN reminders_recipient p ON p.id = t.recipient_id
@@ -386,6 +391,7 @@ class Wanted(NamedTuple):
     follow_up: bool
     no_new_chats: bool
     message_1: int | None
+    follows: int | None
     most: int
 
 
@@ -424,6 +430,7 @@ def target(row: Row, follow_up: bool) -> Target:
             follow_up,
             row["expires_at"],
             row["no_message_1"],
+            row["has_replied"],
         ),
         row["values"],
         new_chat=row["new_chat"],
@@ -442,10 +449,11 @@ def _facts(
     follow_up: bool,
     expires_at: datetime | None,
     no_message_1: bool,
+    has_replied: bool,
 ) -> TargetFacts:
     """Return what the gates know of a target. It is never changed, and most targets share it."""
     person = Prospect(status, attempts, cooldown_until=cooldown_until, limited=limited)
-    return TargetFacts(suppressed, person, follow_up, expires_at, no_message_1)
+    return TargetFacts(suppressed, person, follow_up, expires_at, no_message_1, has_replied)
 
 
 async def under_backpressure(ledger: Ledger, accounts: list[int]) -> list[bool]:

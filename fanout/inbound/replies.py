@@ -20,6 +20,7 @@ from fanout.inbound.event_store import SUPPRESSED_AS, WHOLE_SECOND, ServerNotAcc
 from fanout.inbound.reply_mails import our_subjects
 from fanout.lanes.chats import note_message_from
 from fanout.models import InboundEvent, RunTarget
+from fanout.rules.gates import REPLIED
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, server, transitions
 from fanout.runs.erasing import forget
@@ -31,7 +32,6 @@ from reminders.suppressions import REPORTED, in_force
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
-REPLIED = "the person has replied"
 MESSAGES_LOOKED_AT = 20
 
 

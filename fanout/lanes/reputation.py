@@ -86,6 +86,7 @@ def _counted(complaints: int) -> str:
 OPT_OUTS_RISE = "opt-outs rise"
 ADVICE_ON_OPT_OUTS = "Write less often, and only to people who expect it: WhatsApp blocks numbers that people report"
 TOLD_FOR = timedelta(days=7)
+LATELY = "messages in the last seven days"
 
 
 class Trend(NamedTuple):
@@ -102,9 +103,12 @@ class Trend(NamedTuple):
         week, before = self.week, self.before
         if not breaker.opt_outs_rise(week.opted_out, week.sent, before.opted_out, before.sent):
             return ""
-        rate, rate_before = week.per_thousand("opted_out"), before.per_thousand("opted_out")
-        rise = "Opt-outs have more than doubled" if rate_before else "Opt-outs have begun"
-        return f"{rise}: {rate:.0f} per 1,000 messages in the last seven days, {rate_before:.0f} in the seven before."
+        rate, earlier = week.per_thousand("opted_out"), breaker.rate_before(before.opted_out, before.sent) * 1000
+        if earlier:
+            return f"Opt-outs have more than doubled: {rate:.0f} per 1,000 {LATELY}, {earlier:.0f} in the seven before."
+        if before.sent < breaker.MINIMUM_SAMPLE:
+            return f"Many people opt out: {rate:.0f} per 1,000 {LATELY}; before, too few were sent to compare."
+        return f"Opt-outs have begun: {rate:.0f} per 1,000 {LATELY}, 0 in the seven before."
 
     def line(self, name: str) -> str:
         """Return both rates of replies or opt-outs, in words."""

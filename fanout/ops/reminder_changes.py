@@ -155,9 +155,8 @@ def _check(new: NewReminder, user: Any) -> None:
     segment = [reminder.segment] if reminder.segment else []
     if problem := access.may_use(user, [*new.senders, *files, *new.chosen, *segment]):
         raise ValidationError(problem)
-    if segment and not access.may_see(reminder.owner, reminder.segment):
-        words = f"{reminder.owner} may not use {reminder.segment}: it belongs to another operator."
-        raise ValidationError({"segment": words})
+    if reminder.segment and (problem := readiness.segment_problem(reminder.owner, reminder.segment)):
+        raise ValidationError({"segment": problem})
     for name, parts in (("parts", new.parts), ("reply_parts", new.reply_parts), ("follow_ups", of_steps)):
         if name != "parts" and any(part.named for part in parts):
             # A reply opens the time for free texts; follow-ups go by the account's own template.

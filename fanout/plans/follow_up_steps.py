@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 
+from accounts import access
 from fanout.models import Run, RunTarget
 from reminders.models import Reminder
 
@@ -41,10 +42,22 @@ class PlannedStep(NamedTuple):
     parts: int
 
 
+def lanes_of_steps(user: Any, until: datetime) -> set[int]:
+    """Return the accounts through which follow-ups of the runs that a person sees go out until then."""
+    runs = access.visible(user, _with_steps(until))
+    return {account for lanes in runs.values_list("lanes", flat=True)[:MOST_RUNS] for account in lanes}
+
+
+def _with_steps(until: datetime) -> QuerySet[Run]:
+    """Return the runs that a follow-up of is due until then, the soonest first."""
+    runs = Run.objects.filter(next_step_at__lte=until, reminder__archived=False)
+    runs = runs.exclude(reminder__follow_up_days=[])  # they were removed: see `sequences.reason_to_stop`
+    return runs.exclude(status=Run.Status.CANCELED).order_by("next_step_at")
+
+
 def steps_of_runs(accounts: Collection[int], until: datetime) -> list[PlannedStep]:
     """Return the follow-ups that runs of these accounts will have until then."""
-    runs = Run.objects.filter(next_step_at__lte=until, lanes__overlap=list(accounts), reminder__archived=False)
-    runs = runs.exclude(status=Run.Status.CANCELED).defer("parts", "reply_parts").order_by("next_step_at")
+    runs = _with_steps(until).filter(lanes__overlap=list(accounts)).defer("parts", "reply_parts")
     rows = list(runs.select_related("reminder__account", "reminder__owner")[:MOST_RUNS])
     left = Q(status__in=(RunTarget.Status.PENDING, RunTarget.Status.SENDING))
     sent = Q(status=RunTarget.Status.SENT)

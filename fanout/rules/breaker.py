@@ -89,10 +89,14 @@ LEAST_OPT_OUTS = 3
 USUAL_OPT_OUTS = 0.002
 
 
+def rate_before(before: int, sends_before: int) -> float:
+    """Return the opt-outs per message of the week before; 0 where too little was sent to tell."""
+    return before / sends_before if sends_before >= MINIMUM_SAMPLE else 0.0
+
+
 def opt_outs_rise(opted_out: int, sends: int, before: int, sends_before: int) -> bool:
     """Return whether twice as many people per message opt out in a week as in the one before. Where little was sent
-    before, the usual rate stands for it."""
-    if opted_out < LEAST_OPT_OUTS or not sends:
+    before, the usual rate stands for it. Where little was sent since, they opt out of earlier messages."""
+    if opted_out < LEAST_OPT_OUTS or sends < MINIMUM_SAMPLE:
         return False
-    rate_before = before / sends_before if sends_before >= MINIMUM_SAMPLE else 0.0
-    return opted_out / sends >= 2 * max(rate_before, USUAL_OPT_OUTS)
+    return opted_out / sends >= 2 * max(rate_before(before, sends_before), USUAL_OPT_OUTS)

@@ -57,6 +57,9 @@ CLOSED_FOR_A_DAY = "the account and the window are not open together within 24 h
 #: Message 2 for a reply that came while Message 1 was under way, which then failed
 NO_MESSAGE_1 = "Message 1 is not known to have gone out"
 
+#: a follow-up to a person who has replied to the message that it follows
+REPLIED = "the person has replied"
+
 Gate = Open | Wait | Refuse | Close
 OPEN = Open()
 
@@ -89,6 +92,8 @@ class TargetFacts:
     expires_at: datetime | None = None
     # Message 2 only: the person has got nothing of Message 1.
     no_message_1: bool = False
+    # Follow-ups only: the person has replied to the message before.
+    has_replied: bool = False
 
 
 # --- the limits of an account and a run -------------------------------------------------------------------
@@ -262,6 +267,8 @@ def may_receive(target: TargetFacts, limits: Limits, now: datetime, late: str = 
         return Refuse(late)
     if target.no_message_1:
         return Refuse(NO_MESSAGE_1)
+    if target.has_replied:
+        return Refuse(REPLIED)
     return OPEN
 
 

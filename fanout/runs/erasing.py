@@ -159,9 +159,12 @@ def _hold(people: list[int], strays: list[int]) -> list[int]:
     does, then runs, people and targets, as the ledger does."""
     wanted = RunTarget.objects.filter(Q(recipient__in=people) | Q(pk__in=strays)).order_by()
     # A run that is being made at this moment copies the address: wait for it, and let the next one wait.
-    reminders = _locked(Reminder.objects.filter(targets__recipient__in=people))
-    preparing = Run.objects.filter(reminder__in=reminders, status=Run.Status.PREPARING)
-    runs = {*wanted.values_list("run_id", flat=True), *preparing.values_list("pk", flat=True)}
+    # Who is in a segment may have changed since it looked, so all reminders with one are waited for.
+    by_segment = Q(segment__isnull=False, archived=False)
+    reminders = _locked(Reminder.objects.filter(Q(targets__recipient__in=people) | by_segment))
+    runs = set(wanted.values_list("run_id", flat=True))
+    copying = Run.objects.filter(Q(reminder__in=reminders) | Q(follows__in=runs), status=Run.Status.PREPARING)
+    runs.update(copying.values_list("pk", flat=True))
     _locked(Run.objects.filter(pk__in=runs))
     _locked(Recipient.objects.filter(pk__in=people))
     ReminderTarget.objects.filter(recipient__in=people).delete()

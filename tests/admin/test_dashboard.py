@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import time_machine
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.cache import cache
 from django.db.models import Q
 from django.urls import reverse
+from django.utils import timezone
 
 from accounts.models import Profile
-from fanout.admin.dashboard import first_steps, lanes_ahead, processes, sends_per_minute, volume
+from fanout.admin.dashboard import first_steps, lanes_ahead, overview, processes, sends_per_minute, volume
 from fanout.models import ClusterBeat, LaneState, Run
 from fanout.plans.queue import read_senders
 from fanout.plans.upcoming import Firing, due_reminders, upcoming_firings
@@ -200,6 +201,33 @@ def test_each_sender_answers_for_its_own_share() -> None:
 
 
 # --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_follow_ups_are_shown_to_those_who_see_the_reminder(operator: User, colleague: User, team: Group) -> None:
+    """Also through an account that has nothing else to do; not those of a private reminder through a shared account."""
+    colleague.groups.add(team)
+    account = AccountFactory.create(owner=operator, team=team, label="Shared")
+    reminder = ReminderFactory.create(account=account, title="Private", follow_up_days=[1])
+    further = AccountFactory.create(owner=operator, label="Own")
+    reminder.set_further_senders([further])
+    now = timezone.now()
+    fired = {"scheduled_for": now - HOUR, "next_step_at": now + 23 * HOUR, "lanes": [account.pk, further.pk]}
+    steps = [{"days": 1, "parts": [{"kind": "text", "text": "Again"}]}]
+    RunFactory.create(
+        reminder=reminder, owner=operator, title="Private", status="success", steps=steps, targets={"sent": 2}, **fired
+    )
+
+    def shown(user: User) -> list[str]:
+        return [ahead.title for row in overview(user, now)["lanes"] for ahead in row["ahead"]]
+
+    assert shown(operator) == ["Private (follow-up 1)"]
+    assert shown(colleague) == []
+    ReminderFactory.create(
+        owner=colleague, account=account, title="Theirs", targets=1, enabled=True, cron="0 * * * *", schedule="cron",
+        next_fire_at=now + HOUR / 2,
+    )
+    assert {*shown(colleague)} == {"Theirs"}
+    assert "Private" not in login(colleague).get(reverse("admin:index")).content.decode()
 
 
 def test_the_days_line_has_its_hours_by_the_readers_clock(operator: User) -> None:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.lanes import reputation
+from fanout.lanes.results import Result
 from fanout.management.base import BadInput
 from fanout.models import KnownChat, Notification, Run
 from fanout.rules import breaker
@@ -141,8 +142,20 @@ def test_owner_and_team_are_told_once_a_week(account, viewer):
     assert [reputation.warn_of_opt_outs(now + timedelta(hours=hours)) for hours in (0, 1, 24)] == [1, 0, 0]
     told = Notification.objects.filter(account=account)
     assert set(told.values_list("user__username", flat=True)) == {"mei", "vera"}
-    assert "Opt-outs have begun: 100 per 1,000 messages" in told[0].body
+    assert "Many people opt out: 100 per 1,000 messages" in told[0].body
     assert account.events.filter(verb="opt-outs rise").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (Result(sent=10, opted_out=1), "Many people opt out: 30 per 1,000 messages in the last seven days; before, too"),
+        (Result(sent=100, opted_out=1), "Opt-outs have more than doubled: 30 per 1,000 messages in the last seven days, 10 in the"),
+        (Result(sent=100), "Opt-outs have begun: 30 per 1,000 messages in the last seven days, 0 in the seven before."),
+    ],
+)
+def test_the_words_come_from_the_rate_that_was_compared(before, words):
+    assert reputation.Trend(Result(sent=100, opted_out=3), before).warning.startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +167,10 @@ def test_owner_and_team_are_told_once_a_week(account, viewer):
         ((6, 300), (3, 300), True),
         ((5, 300), (3, 300), False),
         ((3, 0), (0, 0), False),
+        ((5, 5), (0, 1000), False),  # of the many messages before
+        ((3, 19), (0, 0), False),
+        ((3, 20), (0, 0), True),
+        ((3, 100), (1, 10), True),  # ten messages say nothing about before
     ],
 )
 def test_when_opt_outs_rise(week, before, warns):

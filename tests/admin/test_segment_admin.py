@@ -85,6 +85,47 @@ def test_a_reminder_goes_to_a_segment(operator: Any) -> None:
     assert ">4<" in login(operator).get(reverse("admin:reminders_reminder_changelist")).content.decode()
 
 
+def test_a_colleague_reads_nothing_about_private_recipients(operator: Any, colleague: Any, team: Any) -> None:
+    """With a shared reminder and conditions of their own: neither names, fields and numbers nor examples."""
+    colleague.groups.add(team)
+    private = {"owner": operator, "kind": "person", "fields": {"salary": "5000"}}
+    for n in range(4):
+        RecipientFactory.create(**private, address=f"+60120000{n:03d}", name=f"Secret {n}", tags=["north"])
+    RecipientFactory.create(owner=operator, team=team, name="Ann", tags=["north"], kind="person", address="+60120009000")
+    account = AccountFactory.create(owner=operator, team=team)
+    own = SegmentFactory.create(owner=operator, team=team, name="North", tags=["north"])
+    reminder = ReminderFactory.create(owner=operator, team=team, account=account, segment=own, parts=())
+    ask = reverse("admin:reminders_reminder_forecast")
+    text = {"messages-0-text": "Hi {name}", "clear": "1", "reminder": reminder.pk, "paste": ""}
+
+    mine = SegmentFactory.create(owner=colleague, name="Mine", tags=["north"])
+    answer = login(colleague).post(ask, filled(account, **text, segment=mine.pk))
+    assert answer.json()["segment"] == "1 recipient now, such as Ann"
+    assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
+
+    answer = login(colleague).post(ask, filled(account, **text, segment=own.pk))
+    assert answer.json()["segment"] == "5 recipients now, such as Ann", "as many as it will go to"
+    assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
+    assert "Secret" not in answer.content.decode()
+    assert login(operator).post(ask, filled(account, **text, segment=own.pk)).json()["fields"] == ["salary"]
+
+
+def test_a_private_segment_is_not_put_into_the_reminder_of_a_colleague(
+    operator: Any, colleague: Any, team: Any
+) -> None:
+    """Its owner fires it, and may not use the segment: each firing would be skipped."""
+    colleague.groups.add(team)
+    account = AccountFactory.create(owner=operator, team=team)
+    reminder = ReminderFactory.create(account=account, team=team, targets=1, parts=())
+    private = SegmentFactory.create(owner=colleague, name="Mine")
+    answer = save(colleague, filled(account, segment=private.pk, paste=""), reminder.pk)
+    assert f"{operator} may not use Mine: it belongs to another operator." in answer.content.decode()
+    shared = SegmentFactory.create(owner=colleague, team=team, name="Ours")
+    save(colleague, filled(account, segment=shared.pk, paste=""), reminder.pk)
+    reminder.refresh_from_db()
+    assert reminder.segment == shared
+
+
 def test_a_foreign_segment_is_refused_and_an_unshared_one_stays(operator: Any, colleague: Any, team: Any) -> None:
     account, theirs = AccountFactory.create(owner=operator), SegmentFactory.create(owner=colleague)
     save(operator, filled(account, segment=theirs.pk))

@@ -60,6 +60,22 @@ def test_retention_deletes_what_is_old_and_finished(old_and_new):
     assert data("retention")["runs"] == 0
 
 
+@pytest.mark.parametrize(
+    ("next_in_days", "follow_up", "deleted"),
+    [(None, None, 1), (1, None, 0), (None, "preparing", 0), (None, "paused", 0), (None, "success", 2)],
+)
+def test_a_run_stays_until_its_follow_ups_are_over(next_in_days, follow_up, deleted):
+    now, long_ago = timezone.now(), timezone.now() - timedelta(days=400)
+    next_step_at = now + timedelta(days=next_in_days) if next_in_days else None
+    parent = RunFactory.create(status="success", finished_at=long_ago, scheduled_for=long_ago, next_step_at=next_step_at)
+    if follow_up:
+        why = {"pause_reason": "operator"} if follow_up == "paused" else {}
+        finished_at = long_ago if follow_up == "success" else None
+        one = {"reminder": parent.reminder, "follows": parent, "step": 1, "follow_up": True}
+        RunFactory.create(status=follow_up, finished_at=finished_at, scheduled_for=now, **one, **why)
+    assert data("retention")["runs"] == deleted
+
+
 def test_retention_does_not_search_all_activity_for_every_run():
     long_ago = timezone.now() - timedelta(days=400)
     for _ in range(6):

@@ -53,6 +53,7 @@ def fetched(of: RunTarget, **fields: Any) -> list[Target]:
         "follow_up": False,
         "no_new_chats": False,
         "message_1": None,
+        "follows": None,
         "most": 10,
     }
     (targets,) = with_ledger(lambda ledger: loading.next_targets(ledger, [Wanted(**values | fields)]))
@@ -77,7 +78,7 @@ def test_targets_are_those_of_the_run_and_the_account_in_their_order() -> None:
 
 def test_every_lane_that_asks_gets_its_own() -> None:
     one, other = target(), target()
-    wanted = [Wanted(t.run_id, t.account_id, NOW, "{}", "{}", False, False, None, 10) for t in (other, one)]
+    wanted = [Wanted(t.run_id, t.account_id, NOW, "{}", "{}", False, False, None, None, 10) for t in (other, one)]
     answers = with_ledger(lambda ledger: loading.next_targets(ledger, wanted))
     assert list(map(ids, answers)) == [[other.pk], [one.pk]]
 
@@ -182,6 +183,20 @@ def test_message_2_follows_only_what_has_arrived_of_message_1(
     target(first, parts_sent=parts_sent, status="failed", **({"recipient": one.recipient} if same_person else {}))
     (found,) = fetched(one, message_1=first.pk if answers else None)
     assert found.facts.no_message_1 is no_message_1
+
+
+@pytest.mark.parametrize(
+    ("replied_at", "follows", "has_replied"),
+    [(None, True, False), (NOW - SECOND, True, False), (NOW, True, True), (NOW, False, False)],
+)
+def test_a_follow_up_knows_whether_the_person_has_replied(
+    replied_at: datetime | None, follows: bool, has_replied: bool
+) -> None:
+    first, one = make_run(), target()
+    target(first, status="sent", claimed_at=NOW, recipient=one.recipient)
+    change(one.recipient, replied_at=replied_at)
+    (found,) = fetched(one, follow_up=True, follows=first.pk if follows else None)
+    assert found.facts.has_replied is has_replied
 
 
 def test_a_target_comes_with_all_that_decides_about_it() -> None:

@@ -182,6 +182,38 @@ def test_which_follow_ups_are_under_way(status: str, parts_sent: int, run_status
     assert claim(target) is granted
 
 
+@pytest.mark.parametrize(
+    ("replied_at", "parts_sent", "granted"),
+    [
+        case(None, 0, True, id="no-reply"),
+        case(EARLIER - SECOND, 0, True, id="before-the-message"),
+        case(EARLIER, 0, False, id="after-it"),
+        case(NOW, 0, False, id="just-now"),
+        case(NOW, 1, True, id="in-the-middle-of-the-follow-up"),
+    ],
+)
+def test_a_follow_up_to_a_person_who_has_replied_is_not_claimed(
+    replied_at: datetime | None, parts_sent: int, granted: bool
+) -> None:
+    first = pending(make_run("success"), status="sent", claimed_at=EARLIER)
+    run = make_run(
+        reminder=first.run.reminder, scheduled_for=LATER, follow_up=True, follows=first.run, step=1, account=first.account
+    )
+    target = pending(run, recipient=first.recipient, address=first.address, parts_sent=parts_sent)
+    in_flight(first.run, claimed_at=EARLIER - SECOND)  # to another person
+    change(target.recipient, replied_at=replied_at)
+    assert claim(target) is granted
+
+
+def test_a_reply_does_not_hold_up_the_next_ordinary_message_or_follow_up_to_another_run() -> None:
+    first = pending(make_run("success"), status="sent", claimed_at=EARLIER)
+    change(first.recipient, replied_at=NOW)
+    for run in (make_run(), make_run(follow_up=True)):
+        target = pending(run, recipient=first.recipient, address=first.address)
+        assert claim(target)
+        change(target, status="sent")
+
+
 def test_a_follow_up_that_has_begun_goes_on_beside_another() -> None:
     target = pending(make_run(follow_up=True), parts_sent=1)
     in_flight(make_run(follow_up=True), recipient=target.recipient, address=target.address)

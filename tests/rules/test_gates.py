@@ -26,6 +26,7 @@ from fanout.rules.gates import (
     NEW_CHAT_BUDGET,
     NEW_CHAT_HOLD,
     NO_MESSAGE_1,
+    REPLIED,
     OPEN,
     TOO_LATE,
     AccountFacts,
@@ -405,6 +406,7 @@ COOLING = Prospect("not_interested", 3, cooldown_until=NOON + timedelta(hours=1)
         case(TargetFacts(expires_at=NOON), Refuse(TOO_LATE), id="expired"),
         case(TargetFacts(expires_at=NOON + timedelta(seconds=1)), OPEN, id="expires-later"),
         case(TargetFacts(no_message_1=True), Refuse(NO_MESSAGE_1), id="no-message-1"),
+        case(TargetFacts(follow_up=True, has_replied=True), Refuse(REPLIED), id="replied"),
     ],
 )
 def test_may_receive(target: TargetFacts, gate: object) -> None:

@@ -26,7 +26,7 @@ from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
 from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
 from reminders import erasure, imports, suppressions, targets
-from reminders.models import ErasedAddress, Recipient, ReminderTarget, Suppression
+from reminders.models import ErasedAddress, Recipient, Reminder, ReminderTarget, Suppression
 from tests.factories import (
     AccountFactory,
     InboundEventFactory,
@@ -35,6 +35,7 @@ from tests.factories import (
     ReminderTargetFactory,
     RunFactory,
     RunTargetFactory,
+    SegmentFactory,
     TeamFactory,
     UserFactory,
 )
@@ -290,6 +291,27 @@ def test_it_waits_for_a_run_without_holding_the_person():
         cursor.execute(follow_ups.LOCK_PEOPLE.replace("UPDATE", "UPDATE NOWAIT"), [[PHONE]])
     thread.join(30)
     assert [answer.ok for answer in answers] == [True]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_waits_for_a_firing_by_segment_that_copies_the_address():
+    person = known(PHONE)
+    reminder = ReminderFactory.create(owner=person.owner, segment=SegmentFactory.create(owner=person.owner))
+    answers = []
+
+    def erasing() -> None:
+        answers.append(erase(PHONE, None, timezone.now()))
+        connection.close()
+
+    thread = threading.Thread(target=erasing)
+    with transaction.atomic(), connection.cursor() as cursor:
+        Reminder.objects.select_for_update(no_key=True).get(pk=reminder.pk)
+        RunTargetFactory.create(run=RunFactory.create(reminder=reminder), recipient=person, address=PHONE)
+        thread.start()
+        wait_until(lambda: a_session_waits(cursor))
+    thread.join(30)
+    assert [answer.ok for answer in answers] == [True]
+    assert tables_with(PHONE) == []
 
 
 def a_session_waits(cursor: Any) -> bool:

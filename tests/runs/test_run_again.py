@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from fanout.admin.run_status import buttons_for
 from fanout.database import execute
 from fanout.lanes.lane_rows import wake_after_clock_change
 from fanout.models import Event, LaneState, Run
@@ -77,6 +78,15 @@ def test_not_where_a_message_could_be_repeated(targets, is_test, says):
     answer = controls.run_again(run, run.owner, NOON)
     assert not answer.ok
     assert says in answer.text
+    assert Run.objects.count() == 1
+
+
+def test_a_follow_up_is_not_run_again():
+    """The reminder would send its first message to everyone."""
+    run = failed_run(targets={"failed": 1}, step=1, follow_up=True)
+    answer = controls.run_again(run, run.owner, NOON)
+    assert (answer.ok, "This was a follow-up" in answer.text) == (False, True)
+    assert "run_again" not in [button.name for button in buttons_for(run, NOON)]
     assert Run.objects.count() == 1
 
 

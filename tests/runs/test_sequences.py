@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from accounts.access import NotYours
+from accounts.channels.sandbox.script import Script
 from fanout.models import Event, Run
 from fanout.plans.agenda import agenda
 from fanout.plans.follow_up_steps import step_moments
@@ -16,6 +19,7 @@ from fanout.rules.follow_up_limits import Limits, Prospect, not_by_itself
 from fanout.runs import controls, corrections, firing, freezing, sequences
 from reminders.models import FollowUpPart, Recipient, Reminder
 from reminders.readiness import duplicate
+from tests.channels.mail_server import wait_until
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.factories import UserFactory
 from tests.inbound.people import phone, remind, say
@@ -75,6 +79,87 @@ def test_a_reply_takes_a_queued_one_out(stage: Stage) -> None:
     stage.play()
     assert got(stage) == {phone(0): 2, phone(1): 1, phone(2): 2}
     assert fresh(run).skipped == 1
+
+
+@pytest.mark.parametrize("how", ["retry failed", "send again"])
+def test_a_failed_one_is_not_sent_again_after_a_reply(stage: Stage, how: str) -> None:
+    reminder = with_follow_ups(stage, 1)
+    stage.fire(reminder)
+    stage.play()
+    stage.now += DAY
+    (run,) = sequences.fire_follow_ups(stage.now)
+    stage.provider.set_script(Script({"*": {"faults": [{"effect": "content_rejected"}]}}))
+    stage.play()
+    assert got(stage).total() == 3
+    stage.provider.set_script(Script())
+    say(reminder.account, 1, stage.now)
+    if how == "send again":
+        run.targets.update(status="unconfirmed")
+        corrections.settle(run, list(run.targets.values_list("pk", flat=True)), False, stage.user, stage.now)
+    else:
+        assert controls.retry_failed(run, stage.user, stage.now).ok
+    stage.play()
+    assert got(stage) == {phone(0): 2, phone(1): 1, phone(2): 2}
+    assert run.targets.get(address=phone(1)).error == "the person has replied"
+
+
+def test_one_that_fails_for_a_moment_is_not_tried_again_after_a_reply(stage: Stage) -> None:
+    reminder = with_follow_ups(stage, 1, people=1)
+    stage.fire(reminder)
+    stage.play()
+    stage.now += DAY
+    (run,) = sequences.fire_follow_ups(stage.now)
+    Run.objects.filter(pk=run.pk).update(created_at=stage.now)  # by the stage's clock
+    fails_once = {"effect": "refused", "match": {"first": 1}}
+    stage.provider.set_script(Script({"*": {"latency_ms": [3000, 3000], "faults": [fails_once]}}))
+    under_way = []
+
+    def reply(now: datetime) -> None:
+        under_way.append(run.targets.get().status)
+        say(reminder.account, 0, now)
+
+    stage.play(happenings=[(stage.now + timedelta(seconds=2), reply)])
+    assert under_way == ["sending"]
+    assert run.targets.get().attempts == 1
+    assert got(stage) == {phone(0): 1}
+
+
+def test_a_reply_that_comes_while_it_is_being_made_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reply finds no queued follow-up yet, because the copies are not committed; then it waits for the run."""
+    reminder = with_follow_ups(stage, 1)
+    stage.fire(reminder)
+    stage.play()
+    stage.now += DAY
+    replies: list[Any] = []
+
+    def reply() -> str:
+        try:
+            return say(reminder.account, 1, stage.now)
+        finally:
+            connection.close()
+
+    def send_off(*args: Any) -> None:
+        firing.send_off(*args)
+        replies.append(pool.submit(reply))
+        wait_until(lambda: replies[0].done() or waits_for_a_lock())
+
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(sequences, "send_off", send_off)
+        (run,) = sequences.fire_follow_ups(stage.now)
+        assert "noted" in replies[0].result(30)
+    assert fresh(run).pending == 3, "the reply did not see it"
+    stage.play()
+    assert got(stage) == {phone(0): 2, phone(1): 1, phone(2): 2}
+
+
+def waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        # Not the transaction's snapshot of the statistics.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 @pytest.mark.parametrize("queued", [False, True])
@@ -224,6 +309,16 @@ def test_the_calendar_counts_them(stage: Stage) -> None:
     assert titles == [[], ["Rent"], steps[:1], steps[:1], steps[1:], steps[1:], []]
     assert found.cells[reminder.account_id, days[2]].planned == 3
     assert found.on(days[2])[0].words.startswith("at most, without a reply: fits")
+
+
+def test_removed_ones_are_not_planned(stage: Stage) -> None:
+    reminder = with_follow_ups(stage, 2)
+    stage.fire(reminder)
+    stage.play()
+    day = (stage.now + 2 * DAY).date()
+    assert len(agenda(stage.user, [day], "UTC", stage.now).on(day)) == 1
+    Reminder.objects.update(follow_up_days=[])
+    assert agenda(stage.user, [day], "UTC", stage.now).on(day) == []
 
 
 def test_a_copy_has_them_too(stage: Stage) -> None:
