@@ -178,7 +178,7 @@ def _upsert(caller: Caller, wishes: Sequence[RecipientIn]) -> dict[str, Any]:
             if entry.address in gone:
                 problems[entry.line] = erasure.REFUSED
             elif _not_shared(caller.token, before, entry.address):
-                problems[entry.line] = "You have this recipient, and it is not shared with the team of this token."
+                problems[entry.line] = targets.NOT_SHARED
             else:
                 usable.append(entry)
         list_changes.upsert_recipients(usable, caller.user, caller.user, timezone.now(), caller.token.team)
