@@ -55,17 +55,21 @@ class InFlight(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rows that are erased: those that the user may see, or all."""
+    """The rows that are erased: those that the user may see, or only those of one team, or all."""
 
     address: str
     user: Any = None
+    team: int | None = None
 
     @property
     def everywhere(self) -> bool:
-        return self.user is None or bool(self.user.is_superuser)
+        return self.team is None and (self.user is None or bool(self.user.is_superuser))
 
     def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        return rows if self.everywhere else access.visible(self.user, rows)
+        if self.everywhere:
+            return rows
+        rows = access.visible(self.user, rows)
+        return rows if self.team is None else rows.filter(team=self.team)
 
     def recipients(self) -> QuerySet[Recipient]:
         return self.of(Recipient.objects.filter(address=self.address))
@@ -104,10 +108,10 @@ class Scope:
         return Suppression.objects.filter(address=self.address)
 
 
-def erase(address: str, user: Any, now: datetime) -> ControlResult:
+def erase(address: str, user: Any, now: datetime, team: int | None = None) -> ControlResult:
     """Erase the person, in one transaction; then the texts, which takes long and locks no run for longer than a moment.
-    `user` None is the shell."""
-    scope = Scope(address, user)
+    `user` None is the shell; a token of a team erases only what the team has."""
+    scope = Scope(address, user, team)
     recipients = list(scope.recipients().order_by("pk"))
     for recipient in recipients:
         access.require(user, recipient)

@@ -9,10 +9,11 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from accounts.models import Account
-from reminders.models import Recipient, Reminder, ReminderTarget
+from fanout.models import InboundEvent
+from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.targets import NOT_SHARED
 from tests.api.conftest import Api
-from tests.factories import AccountFactory, RecipientFactory, SegmentFactory, TeamFactory
+from tests.factories import AccountFactory, InboundEventFactory, RecipientFactory, SegmentFactory, TeamFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -91,6 +92,29 @@ def test_addresses_in_the_team_and_new_ones_are_targets(lists):
 def test_chosen_recipients_outside_the_team_are_not_there(lists, whose):
     answer = lists.api.post("/reminders", lists.reminder(recipients=[getattr(lists, whose).pk]))
     assert answer.status_code == 422
+
+
+@pytest.mark.parametrize("superuser", [False, True])
+def test_erasing_leaves_the_person_in_other_teams_and_private_lists(lists, superuser):
+    """With the deliveries, events and suppression that others have of the same address."""
+    operator, other = lists.api.user, lists.others.team
+    User.objects.filter(pk=operator.pk).update(is_superuser=superuser)
+    theirs = RecipientFactory.create(team=other, address=lists.shared.address, name="Copy")
+    private = RecipientFactory.create(address=lists.shared.address, name="Unshared")
+    if not superuser:
+        private.delete()
+    Suppression.objects.create(address=theirs.address, reason="manual")
+    accounts = [lists.account, AccountFactory.create(owner=operator, team=other), AccountFactory.create(owner=operator)]
+    events = [
+        InboundEventFactory.create(account=one, kind="reply", address=theirs.address, words={"text": "hi"})
+        for one in accounts
+    ]
+    assert lists.api.post(f"/recipients/{lists.shared.pk}/erase").status_code == 200
+    left = Recipient.objects.filter(address=theirs.address)
+    assert set(left.values_list("name", flat=True)) == ({"Copy", "Unshared"} if superuser else {"Copy"})
+    kept = [InboundEvent.objects.get(pk=event.pk).address for event in events]
+    assert kept == ["", theirs.address, theirs.address]
+    assert Suppression.objects.filter(address=theirs.address).exists()
 
 
 def test_a_segment_is_refused_because_it_reaches_beyond_the_team(lists):
