@@ -97,7 +97,7 @@ FIND_OR_ADD = f"""
 WITH known AS (
   SELECT r.* FROM reminders_recipient r
    WHERE r.address = %(address)s AND {access.SEES} AND (%(team)s::bigint IS NULL OR r.team_id = %(team)s)
-   ORDER BY r.id LIMIT 1),
+   ORDER BY r.owner_id <> %(user)s, r.id LIMIT 1),
 added AS (
   INSERT INTO reminders_recipient AS r
          (owner_id, team_id, kind, address, name, tags, fields, status, follow_up_attempts, created_at)
@@ -111,9 +111,9 @@ SELECT * FROM known UNION ALL SELECT * FROM added
 
 
 def find_or_add(entry: Entry, user: Any, team: int | None, now: datetime) -> Recipient | None:
-    """Return the recipient with this address that the person sees, the first of several, or only of one team; a new
-    one where there is none. None where the address was erased and must not come back. Raises ValidationError where the
-    person has it, but not in the team."""
+    """Return the recipient with this address that the person sees, or only of one team; of several the person's own,
+    else the first; a new one where there is none. None where the address was erased and must not come back. Raises
+    ValidationError where the person has it, but not in the team."""
     facts: dict[str, Any] = {"address": entry.address, "kind": entry.kind, "name": entry.name, "team": team, "now": now}
     facts |= {"status": Recipient.Status.ACTIVE.value, "digests": digests_of(entry.address), **access.sees(user)}
     for found in Recipient.objects.raw(FIND_OR_ADD, facts):
