@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import (
     BigIntegerField,
@@ -43,6 +44,7 @@ BATCH = 2_000
 TAGS = ArrayField(CharField(max_length=MOST_TAG))
 #: recipients that a count of tags looks at: an administrator's list may be long
 COUNTED = 10_000
+NOT_SHARED = "You have this recipient, and it is not shared with the team of this token."
 
 
 def among(column: str, values: Sequence[Any], field: Field[Any, Any]) -> Func:
@@ -95,7 +97,7 @@ FIND_OR_ADD = f"""
 WITH known AS (
   SELECT r.* FROM reminders_recipient r
    WHERE r.address = %(address)s AND {access.SEES} AND (%(team)s::bigint IS NULL OR r.team_id = %(team)s)
-   ORDER BY r.id LIMIT 1),
+   ORDER BY r.owner_id <> %(user)s, r.id LIMIT 1),
 added AS (
   INSERT INTO reminders_recipient AS r
          (owner_id, team_id, kind, address, name, tags, fields, status, follow_up_attempts, created_at)
@@ -109,14 +111,17 @@ SELECT * FROM known UNION ALL SELECT * FROM added
 
 
 def find_or_add(entry: Entry, user: Any, team: int | None, now: datetime) -> Recipient | None:
-    """Return the recipient with this address that the person sees, the first of several, or only of one team; a new
-    one where there is none. None where the address was erased and must not come back."""
+    """Return the recipient with this address that the person sees, or only of one team; of several the person's own,
+    else the first; a new one where there is none. None where the address was erased and must not come back. Raises
+    ValidationError where the person has it, but not in the team."""
     facts: dict[str, Any] = {"address": entry.address, "kind": entry.kind, "name": entry.name, "team": team, "now": now}
     facts |= {"status": Recipient.Status.ACTIVE.value, "digests": digests_of(entry.address), **access.sees(user)}
     for found in Recipient.objects.raw(FIND_OR_ADD, facts):
         return found
     # Erased; or the person has it, but not in this team; or another call has just added it.
     mine = Recipient.objects.filter(owner=user, address=entry.address).first()
+    if mine is not None and team is not None and mine.team_id != team:
+        raise ValidationError({"address": NOT_SHARED})
     if mine is not None:
         restore(Recipient.objects.filter(pk=mine.pk))
     return mine
@@ -176,21 +181,24 @@ def upsert(entries: Sequence[Entry], owner: Any, team: Any = None) -> int:
 
 
 @transaction.atomic
-def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
-    """Make the entries targets, as recipients that the person can see or as new ones; return how many were added."""
+def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry], team: int | None = None) -> int:
+    """Make the entries targets, as recipients that the person can see, or only those of one team, or as new ones;
+    return how many were added. Raises ValidationError where the owner has one of them, but not in the team."""
     entries = without_erased(entries)
-    ids = _visible_ids(reminder, user, entries)
+    ids = _visible_ids(reminder, user, entries, team)
     new = [entry for entry in entries if entry.address not in ids]
     _store(new, reminder.owner, reminder.team)
     fill_fields([entry for entry in entries if entry.address in ids], reminder.owner)
-    ids |= _visible_ids(reminder, reminder.owner, new) if new else {}
+    ids |= _visible_ids(reminder, reminder.owner, new, team) if new else {}
+    if others := [entry.address for entry in new if entry.address not in ids]:
+        raise ValidationError({"audience.addresses": f"{others[0]}: {NOT_SHARED}"})
     return _add(reminder, [ids[entry.address] for entry in entries])
 
 
-def _visible_ids(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> dict[str, int]:
+def _visible_ids(reminder: Reminder, user: Any, entries: Sequence[Entry], team: int | None) -> dict[str, int]:
     """Return the ids of recipients that a person can see, by address; the reminder owner's take precedence."""
     listed = among("address", [entry.address for entry in entries], TextField())
-    rows = access.visible(user, Recipient.objects.filter(listed))
+    rows = _of_team(access.visible(user, Recipient.objects.filter(listed)), team)
     ids: dict[str, int] = {}
     for address, pk, owner_id in rows.order_by().values_list("address", "pk", "owner_id"):
         if address not in ids or owner_id == reminder.owner_id:
@@ -198,8 +206,14 @@ def _visible_ids(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> dic
     return ids
 
 
-def add_tagged(reminder: Reminder, user: Any, tag: str) -> int:
-    return _add(reminder, list(tagged(user, tag, reminder.senders).values_list("pk", flat=True)))
+def add_tagged(reminder: Reminder, user: Any, tag: str, team: int | None = None) -> int:
+    """Make recipients with the tag targets, or only those of one team; return how many were added."""
+    rows = _of_team(tagged(user, tag, reminder.senders), team)
+    return _add(reminder, list(rows.values_list("pk", flat=True)))
+
+
+def _of_team(recipients: QuerySet[Recipient], team: int | None) -> QuerySet[Recipient]:
+    return recipients if team is None else recipients.filter(team=team)
 
 
 def add_chosen(reminder: Reminder, recipients: Sequence[int]) -> int:

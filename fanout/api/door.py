@@ -23,7 +23,7 @@ from django.urls import Resolver404, resolve
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import tokens
+from accounts import crypto, tokens
 from accounts.tokens import GUESSES_FOR, MOST_GUESSES, Use
 from config.problems import AWAY, LOCKED, RETRY_AFTER, is_away, is_locked
 from config.web import client_address
@@ -48,6 +48,8 @@ UNREADABLE = (SuspiciousOperation, BadRequest, MultiPartParserError, UnreadableP
 UNREADABLE_WORDS = (
     "The request cannot be read: it was cut off, has too many parameters, or is an upload without its boundary."
 )
+#: Operations whose answer has a webhook's secret: it is stored encrypted.
+SECRET: tuple[str, ...] = ("/webhooks", "/rotate")
 #: JSON needs nothing from a browser, and is shown in no frame
 HEADERS = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "X-Frame-Options": "DENY"}
 
@@ -190,15 +192,16 @@ def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], Http
         raise Problem(422, f"An Idempotency-Key has at most {MOST_KEY} printable characters.")
     digest = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + request.body).hexdigest()
     row = KeptAnswer(token=use.token, key=key, digest=digest, began_at=now)
+    secret = request.path_info.endswith(SECRET)
     if IN_CHUNKS.fullmatch(request.path_info):
-        return _repeated(row) or _store(row, _or_forgotten(row, call))
+        return _repeated(row, secret) or _store(row, _or_forgotten(row, call), secret)
     with transaction.atomic():
         # A second call with the key waits here for the end of the first.
-        if (kept := _repeated(row)) is not None:
+        if (kept := _repeated(row, secret)) is not None:
             return kept
         answer = call()
         if answer.status_code < 400:
-            return _store(row, answer)
+            return _store(row, answer, secret)
         transaction.set_rollback(True)  # nothing was done, so that the same key may try again
         return answer
 
@@ -217,7 +220,7 @@ UPDATE fanout_keptanswer SET status = %(status)s, kind = %(kind)s, body = %(body
 """
 
 
-def _repeated(row: KeptAnswer) -> HttpResponse | None:
+def _repeated(row: KeptAnswer, secret: bool) -> HttpResponse | None:
     """Claim the key; None if it is new. Otherwise return the answer that was stored with it."""
     now = row.began_at
     facts: dict[str, Any] = {"token": row.token_id, "key": row.key, "digest": row.digest, "now": now}
@@ -230,7 +233,8 @@ def _repeated(row: KeptAnswer) -> HttpResponse | None:
         raise Problem(422, "This Idempotency-Key was used for another request: take a new one.")
     if kept.status is None:
         raise Problem(409, "The call with this Idempotency-Key is still under way.", headers={"Retry-After": "1"})
-    answer = HttpResponse(kept.body, status=kept.status, content_type=kept.kind)
+    body = crypto.decrypt(kept.body)["body"] if secret else kept.body
+    answer = HttpResponse(body, status=kept.status, content_type=kept.kind)
     answer["Idempotent-Replayed"] = "true"
     return answer
 
@@ -244,13 +248,14 @@ def _or_forgotten(row: KeptAnswer, call: Callable[[], HttpResponseBase]) -> Http
         raise
 
 
-def _store(row: KeptAnswer, answer: HttpResponseBase) -> HttpResponseBase:
+def _store(row: KeptAnswer, answer: HttpResponseBase, secret: bool) -> HttpResponseBase:
     """Store the answer. One that did nothing is forgotten, so that the same key may try again."""
     if answer.status_code >= 400 or not isinstance(answer, HttpResponse):
         KeptAnswer.objects.filter(token=row.token_id, key=row.key).delete()
         return answer
     facts: dict[str, Any] = {"token": row.token_id, "key": row.key, "status": answer.status_code}
     kind = answer.get("Content-Type", PROBLEM)[:60]
+    body = answer.content.decode()
     with connection.cursor() as cursor:
-        cursor.execute(KEEP, facts | {"kind": kind, "body": answer.content.decode()})
+        cursor.execute(KEEP, facts | {"kind": kind, "body": crypto.encrypt({"body": body}) if secret else body})
     return answer

@@ -178,7 +178,7 @@ def _upsert(caller: Caller, wishes: Sequence[RecipientIn]) -> dict[str, Any]:
             if entry.address in gone:
                 problems[entry.line] = erasure.REFUSED
             elif _not_shared(caller.token, before, entry.address):
-                problems[entry.line] = "You have this recipient, and it is not shared with the team of this token."
+                problems[entry.line] = targets.NOT_SHARED
             else:
                 usable.append(entry)
         list_changes.upsert_recipients(usable, caller.user, caller.user, timezone.now(), caller.token.team)
@@ -258,11 +258,12 @@ def suppress(request: HttpRequest, wish: SuppressIn) -> Any:
 
 @router.post("/{int:recipient_id}/erase", response=Done, auth=ERASES)
 def erase_recipient(request: HttpRequest, recipient_id: int) -> Any:
-    """Erase a person from your tables. This cannot be undone."""
+    """Erase a person from your tables, or, with a token of a team, from the team's. This cannot be undone."""
+    caller = caller_of(request)
     recipient = find_recipient(request, recipient_id)
     if erasure.is_faceless(recipient.address):
         raise Problem(409, "This recipient was erased already.")
-    return {"text": require(erase(recipient.address, caller_of(request).user, timezone.now())).text}
+    return {"text": require(erase(recipient.address, caller.user, timezone.now(), caller.token.team_id)).text}
 
 
 # --- the timeline ------------------------------------------------------------------------------------------------

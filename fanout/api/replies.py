@@ -56,9 +56,12 @@ def list_replies(request: HttpRequest, query: Query[ReplyQuery]) -> Any:
     rows: QuerySet[InboundEvent] = InboundEvent.objects.filter(kind__in=KINDS, group="")
     if query.run is not None:
         run = find_run(request, query.run)
-        mine = RunTarget.objects.filter(pk=OuterRef("run_target_id"), run=run)
+        mine = RunTarget.objects.filter(run=run).order_by()
+        # Not the run's lanes, which are only the accounts that still have something to send.
+        senders = list(mine.values_list("account_id", flat=True).distinct())
+        rows = rows.filter(Exists(mine.filter(pk=OuterRef("run_target_id"))))
         # By the index of each account's events; none came before the run began.
-        rows = rows.filter(Exists(mine), account__in=run.lanes, came_at__gte=run.scheduled_for - timedelta(minutes=1))
+        rows = rows.filter(account__in=senders, came_at__gte=run.scheduled_for - timedelta(minutes=1))
     if query.account is not None:
         accounts = accounts.filter(pk=query.account)
     if query.address:

@@ -58,7 +58,7 @@ class SegmentOut(Answer):
 
 
 class SegmentWithMembers(SegmentOut):
-    members: int = Field(description="Recipients that are in it now")
+    members: int = Field(description="Recipients that are in it now and that you see")
     examples: list[str]
 
 
@@ -80,12 +80,10 @@ def segment_out(segment: Segment) -> dict[str, Any]:
 
 
 def _with_members(request: HttpRequest, segment: Segment) -> dict[str, Any]:
-    members = segment_members(segment, segment.owner, timezone.now())
-    shown = caller_of(request).visible(members)  # a token of a team names only the team's people
-    return segment_out(segment) | {
-        "members": members.order_by().count(),
-        "examples": examples(shown, caller_of(request).user),
-    }
+    caller = caller_of(request)
+    # Only those whom the caller sees: otherwise conditions that are tried out would count the owner's other people.
+    seen = caller.visible(segment_members(segment, segment.owner, timezone.now()))
+    return segment_out(segment) | {"members": seen.order_by().count(), "examples": examples(seen, caller.user)}
 
 
 def find_segment(request: HttpRequest, pk: int) -> Segment:

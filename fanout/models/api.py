@@ -24,6 +24,7 @@ class KeptAnswer(models.Model):
     digest = models.CharField(max_length=64)
     status = models.PositiveSmallIntegerField(null=True, blank=True)
     kind = models.CharField(max_length=60, blank=True, default="")
+    # Encrypted where it has a webhook's secret.
     body = models.TextField(blank=True, default="")
     began_at = models.DateTimeField()
 

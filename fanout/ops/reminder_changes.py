@@ -77,6 +77,8 @@ class NewReminder:
     chosen: Sequence[Recipient] = ()
     tags: Sequence[str] = ()
     listed: Sequence[Entry] = field(default_factory=list)
+    #: tags and list find only recipients of this team: a token of a team sees no others
+    team: int | None = None
     #: add it even if all its firings come after its window has closed
     even_if_late: bool = False
 
@@ -186,9 +188,9 @@ def _save(row: ReminderMessage | ReplyPart | FollowUpPart, part: NewPart) -> Non
 def _add_audience(new: NewReminder, user: Any) -> None:
     targets.add_chosen(new.reminder, [recipient.pk for recipient in new.chosen])
     if new.listed:
-        targets.add_listed(new.reminder, user, new.listed)
+        targets.add_listed(new.reminder, user, new.listed, new.team)
     for tag in new.tags:
-        targets.add_tagged(new.reminder, user, tag)
+        targets.add_tagged(new.reminder, user, tag, new.team)
 
 
 def _set_time(reminder: Reminder, now: datetime, even_if_late: bool) -> None:

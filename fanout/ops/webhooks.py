@@ -27,6 +27,7 @@ from uuid import uuid4
 
 import aiohttp
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
@@ -436,11 +437,14 @@ def look_after(now: datetime) -> None:
 
 
 def switch_off_of_leavers(now: datetime) -> None:
-    """Switch off endpoints whose owner was deactivated or has left their team: replies and addresses of the team must
-    not reach former members. Its page says why; the owner, who gets nothing of the team any more, is not told."""
-    left = Q(owner__is_active=False) | (Q(team__isnull=False, owner__is_superuser=False) & ~Q(team__user=F("owner")))
-    for endpoint in WebhookEndpoint.objects.filter(left, enabled=True).select_related("owner"):
-        why = f"{endpoint.owner} is no longer in the team. Give it another owner, then switch it on again."
+    """Switch off endpoints whose owner may not see webhooks or log in any more, or has left their team: replies and
+    addresses must not reach former members. Its page says why; the owner, who gets nothing more, is not told."""
+    may = User.objects.with_perm("fanout.view_webhookendpoint", backend="django.contrib.auth.backends.ModelBackend")
+    readers = set(may.filter(is_staff=True).values_list("pk", flat=True))
+    left = Q(team__isnull=False, owner__is_superuser=False) & ~Q(team__user=F("owner"))
+    for endpoint in WebhookEndpoint.objects.filter(~Q(owner__in=readers) | left, enabled=True).select_related("owner"):
+        lacks = "is no longer in the team" if endpoint.owner_id in readers else "may not use webhooks any more"
+        why = f"{endpoint.owner} {lacks}. Give it another owner, then switch it on again."
         WebhookEndpoint.objects.filter(pk=endpoint.pk).update(enabled=False, problem=why[:300])
         note("switched off", endpoint, None, now, why)
 

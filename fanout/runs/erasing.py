@@ -5,6 +5,7 @@ An operator erases what is theirs. An administrator, or a person with a shell, e
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from django.contrib.admin.models import LogEntry
 from django.db import transaction
 from django.db.models import Case, F, Func, Q, QuerySet, TextField, Value, When
+from django.db.models.functions import Cast
 
 from accounts import access
 from accounts.addresses import GROUP_KINDS, guess_kind
@@ -22,6 +24,7 @@ from fanout.database import carry_out
 from fanout.models import (
     Event,
     InboundEvent,
+    KeptAnswer,
     KnownChat,
     KnownId,
     LaneState,
@@ -30,6 +33,9 @@ from fanout.models import (
     Run,
     RunTarget,
     SingleMessage,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookEvent,
 )
 from fanout.models.trail import note, note_all
 from fanout.runs import transitions
@@ -43,6 +49,9 @@ IN_FLIGHT = "A message to this address is being sent at this moment. Try again i
 STRANGER = "There is nothing about this address."
 NOT_YOURS = "None of your recipients has this address. Perhaps it belongs to another operator."
 
+#: instead of a kept answer of the API
+KEPT = json.dumps({"text": "This answer named a person who was erased since."})
+
 Status = RunTarget.Status
 
 #: what an event holds of a person
@@ -55,17 +64,21 @@ class InFlight(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rows that are erased: those that the user may see, or all."""
+    """The rows that are erased: those that the user may see, or only those of one team, or all."""
 
     address: str
     user: Any = None
+    team: int | None = None
 
     @property
     def everywhere(self) -> bool:
-        return self.user is None or bool(self.user.is_superuser)
+        return self.team is None and (self.user is None or bool(self.user.is_superuser))
 
     def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        return rows if self.everywhere else access.visible(self.user, rows)
+        if self.everywhere:
+            return rows
+        rows = access.visible(self.user, rows)
+        return rows if self.team is None else rows.filter(team=self.team)
 
     def recipients(self) -> QuerySet[Recipient]:
         return self.of(Recipient.objects.filter(address=self.address))
@@ -104,10 +117,10 @@ class Scope:
         return Suppression.objects.filter(address=self.address)
 
 
-def erase(address: str, user: Any, now: datetime) -> ControlResult:
+def erase(address: str, user: Any, now: datetime, team: int | None = None) -> ControlResult:
     """Erase the person, in one transaction; then the texts, which takes long and locks no run for longer than a moment.
-    `user` None is the shell."""
-    scope = Scope(address, user)
+    `user` None is the shell; a token of a team erases only what the team has."""
+    scope = Scope(address, user, team)
     recipients = list(scope.recipients().order_by("pk"))
     for recipient in recipients:
         access.require(user, recipient)
@@ -123,8 +136,10 @@ def erase(address: str, user: Any, now: datetime) -> ControlResult:
     except InFlight:
         return ControlResult(False, IN_FLIGHT)
     events = _erase_events(scope, targets)
+    _erase_webhooks(scope, targets, events)
+    _erase_kept_answers(address, recipients)
     _erase_mentions(scope, people)
-    return ControlResult(True, _summary(len(people), len(targets), events, silent))
+    return ControlResult(True, _summary(len(people), len(targets), len(events), silent))
 
 
 @transaction.atomic
@@ -202,18 +217,18 @@ def _locked(rows: QuerySet[Any]) -> list[int]:
     return list(wanted.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
-# --- what came back, and what was written about it ------------------------------------------------------------
+# --- what came back -------------------------------------------------------------------------------------------
 
 
 @transaction.atomic
-def _erase_events(scope: Scope, targets: list[int]) -> int:
-    """Blank the person's events. The provider's key of an event stays unless it holds the address, so that a repeated
-    delivery is still recognised."""
-    ids = _locked(scope.events()) + _locked(_events_of(targets))
+def _erase_events(scope: Scope, targets: list[int]) -> set[int]:
+    """Blank the person's events and return their ids. The provider's key of an event stays unless it holds the address,
+    so that a repeated delivery is still recognised."""
+    ids = {*_locked(scope.events()), *_locked(_events_of(targets))}
     events = InboundEvent.objects.filter(pk__in=ids)
     events.filter(key__icontains=_core(scope.address)).delete()
     events.update(**BLANK, effect=GONE, state=InboundEvent.State.DONE, next_attempt_at=None)
-    return len(set(ids))
+    return ids
 
 
 def _events_of(targets: list[int]) -> QuerySet[InboundEvent]:
@@ -230,6 +245,53 @@ def forget(event: InboundEvent) -> str:
         rows.delete()
     rows.update(**BLANK)
     return GONE
+
+
+# --- what programs were told ------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def _erase_webhooks(scope: Scope, targets: list[int], events: set[int]) -> None:
+    """Blank what webhooks tell about the person. Deliveries stay, so that a receiver still learns that something
+    happened. The events come first: one that becomes deliveries at this moment is waited for, and found among these."""
+    mention, of_person = _mention(scope.address), set(targets)
+    runs, accounts = scope.of(Run.objects.all()), scope.of(Account.objects.all())
+    theirs = Q() if scope.everywhere else Q(run_id__in=runs.values("pk")) | Q(account_id__in=accounts.values("pk"))
+    happened = WebhookEvent.objects.annotate(said=Cast("facts", TextField()))
+    about = Q(target_id__in=targets) | Q(inbound_id__in=events) | (theirs & Q(said__iregex=mention))
+    for event in WebhookEvent.objects.filter(pk__in=_locked(happened.filter(about))):
+        event.facts = _without(event.facts, mention) | ({"error": ""} if event.target_id in of_person else {})
+        event.save(update_fields=["facts"])
+    told = WebhookDelivery.objects.annotate(said=Cast("payload", TextField()))
+    theirs = Q(endpoint__in=scope.of(WebhookEndpoint.objects.all()))
+    about = Q(payload__data__target__in=targets) | (theirs & Q(said__iregex=mention))
+    for delivery in WebhookDelivery.objects.filter(pk__in=_locked(told.filter(about))):
+        data = delivery.payload.get("data", {})
+        delivery.payload = _without(delivery.payload, mention)
+        if data.get("target") in of_person or re.search(mention, data.get("address", ""), re.IGNORECASE):
+            blank = {name: "" for name in ("address", "message", "error") if name in data}
+            delivery.payload |= {"text": GONE, "data": delivery.payload["data"] | blank}
+        delivery.save(update_fields=["payload"])
+
+
+def _without(said: Any, mention: str) -> Any:
+    """Return the JSON with every mention in its texts replaced."""
+    if isinstance(said, dict):
+        return {name: _without(value, mention) for name, value in said.items()}
+    if isinstance(said, list):
+        return [_without(value, mention) for value in said]
+    return re.sub(mention, GONE, said, flags=re.IGNORECASE) if isinstance(said, str) else said
+
+
+def _erase_kept_answers(address: str, recipients: list[Recipient]) -> None:
+    """Blank answers of the API that name the person, by the address or by the name as a text of its own: those of every
+    token, because they only serve calls that are repeated. The rows stay, so that such a call does nothing twice."""
+    names = {json.dumps(recipient.name) for recipient in recipients if recipient.name}
+    for word in {_core(address)} | names:
+        KeptAnswer.objects.filter(body__icontains=word).update(body=KEPT)
+
+
+# --- what was written about it ----------------------------------------------------------------------------------
 
 
 def _erase_mentions(scope: Scope, recipients: list[int]) -> None:

@@ -14,12 +14,19 @@ from django.utils import timezone
 from accounts.access import OPERATORS
 from accounts.channels.templates import Template
 from accounts.models import Account, MessageTemplate
-from fanout.models import SingleMessage, TrailEntry
+from fanout.models import Run, SingleMessage, TrailEntry
 from reminders import erasure
 from reminders.models import MediaFile, Recipient, Reminder, Suppression
 from tests.api.conftest import Api
 from tests.engine.stage import MONDAY, PNG, Stage
-from tests.factories import AccountFactory, InboundEventFactory, RecipientFactory, ReminderFactory, RunFactory
+from tests.factories import (
+    AccountFactory,
+    InboundEventFactory,
+    RecipientFactory,
+    ReminderFactory,
+    RunFactory,
+    RunTargetFactory,
+)
 
 pytestmark = pytest.mark.django_db
 CHOIR = "120363025246125400@g.us"
@@ -203,6 +210,24 @@ def test_replies_of_a_run(api):
     (reply,) = api.get(f"/replies?run={run.pk}").json()["items"]
     assert (reply["text"], reply["run"], reply["target"]) == ("yes", run.pk, target.pk)
     assert len(api.get("/replies").json()["items"]) == 2
+
+
+@pytest.mark.parametrize("control", ["resume", "offload"])
+def test_replies_to_an_account_that_has_nothing_more_to_send_for_the_run(api, control):
+    run = RunFactory.create(
+        reminder__account__owner=api.user, status="paused", pause_reason="operator", targets={"sent": 1}
+    )
+    first, second = run.account, AccountFactory.create(owner=api.user)
+    reply = {"kind": "reply", "address": "+4915112345678", "run_target_id": run.targets.get().pk}
+    InboundEventFactory.create(account=first, words={"text": "yes"}, **reply)
+    RunTargetFactory.create(run=run, account=second if control == "resume" else first)
+    Run.objects.filter(pk=run.pk).update(lanes=[first.pk, second.pk] if control == "resume" else [first.pk])
+    wish = {"account": second.pk} if control == "offload" else {}
+    answer = api.post(f"/runs/{run.pk}/{control}", wish)
+    assert answer.status_code == 200, answer.content
+    run.refresh_from_db()
+    assert run.lanes == [second.pk]
+    assert [one["text"] for one in api.get(f"/replies?run={run.pk}").json()["items"]] == ["yes"]
 
 
 def test_no_credentials_in_any_answer_about_an_account(api):

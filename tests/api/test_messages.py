@@ -315,9 +315,10 @@ def test_a_person_is_found_as_pages_find_them(stage, api):
     assert recipient(api, 2) == Recipient.objects.get(owner=api.user, address=address(2)).pk != theirs.pk
     for_team = Api(api.user, team=team)
     assert recipient(for_team, 1) == shared.pk
-    assert recipient(for_team, 3) == hidden.pk
+    refused = for_team.post("/messages", {"account": account.pk, "address": address(3), "text": "Hello"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "address")
     hidden.refresh_from_db()
-    assert not hidden.archived
+    assert hidden.archived
     assert Recipient.objects.get(pk=recipient(for_team, 4)).team == team
     erasure.remember(address(5), timezone.now())
     answer = api.post("/messages", {"account": account.pk, "address": address(5), "text": "Hello"})

@@ -18,6 +18,7 @@ from fanout.api.site import OPEN, api, urlpatterns
 from fanout.models import SingleMessage
 from tests.api.conftest import Api
 from tests.engine.stage import PNG
+from tests.factories import AccountFactory, RunFactory, RunTargetFactory
 from tests.security import world as worlds
 from tests.security.world import World
 
@@ -129,6 +130,54 @@ def test_a_token_of_another_team_finds_nothing(world):
     for name, (_, path, _) in operations().items():
         if "{" in path:
             assert ask(caller, name, world, wishes) == "-", name
+
+
+def test_a_token_of_another_team_reaches_nothing_by_a_body(world):
+    operator, things = world.people["operator"], world.things
+    other = worlds.TeamFactory.create()
+    operator.groups.add(other)
+    caller, own = Api(operator, team=other), AccountFactory.create(owner=operator, team=other)
+    account, recipient = things["admin/accounts/account/"], things["admin/reminders/recipient/"]
+    recipient.tags = ["choir"]
+    recipient.save()
+    file = [{"media": things["admin/reminders/mediafile/"].pk}]
+    reminder: dict[str, Any] = {"senders": [own.pk], "parts": [{"text": "Hello"}]}
+    refused: list[tuple[str, dict[str, Any], str]] = [
+        ("POST /messages", {"account": account.pk, "address": "120363025246125400@g.us", "text": "Hello"}, "-"),
+        ("POST /messages", {"account": own.pk, "address": recipient.address, "text": "Hello"}, "?"),
+        ("POST /messages", {"account": own.pk, "address": "120363025246125400@g.us", "parts": file}, "-"),
+        ("POST /recipients", {"address": recipient.address}, "?"),
+        ("POST /segments", {"name": "A", "not_replied_to": things["admin/reminders/reminder/"].pk}, "-"),
+        ("POST /segments", {"name": "A", "tags": ["choir"], "team": recipient.team_id}, "x"),
+        ("POST /webhooks", {"url": "http://127.0.0.1:9/", "kinds": ["reply"], "team": recipient.team_id}, "x"),
+    ]
+    for name in ("POST /reminders", "POST /reminders/forecast"):
+        refused += [
+            (name, reminder | {"senders": [account.pk]}, "-"),
+            (name, reminder | {"senders": [own.pk, account.pk]}, "-"),
+            (name, reminder | {"audience": {"recipients": [recipient.pk]}}, "?"),
+            (name, reminder | {"audience": {"addresses": [recipient.address]}}, "?"),
+            (name, reminder | {"audience": {"segment": things["admin/reminders/segment/"].pk}}, "-"),
+            (name, reminder | {"parts": file}, "-"),
+            (name, reminder | {"reply_parts": file}, "-"),
+            (name, reminder | {"follow_ups": [{"days": 1, "parts": file}]}, "-"),
+            (name, reminder | {"team": recipient.team_id}, "x"),
+        ]
+    for name, wish, cell in refused:
+        assert ask(caller, name, world, {name: wish}) == cell, (name, wish)
+    draft = caller.post("/reminders/forecast", reminder | {"audience": {"tags": ["choir"]}}).json()
+    assert draft["targets"] == 0
+    assert caller.post("/recipients/batch", {"recipients": [{"address": recipient.address}]}).json()["refused"] == 1
+    tagged = caller.post("/recipients/tags", {"recipients": [recipient.pk], "add": ["x"], "remove": ["choir"]})
+    assert tagged.json() == {"tagged": 0, "untagged": 0}
+    run = RunFactory.create(
+        reminder__account=own, team=other, status="paused", pause_reason="operator", targets={"pending": 1}
+    )
+    assert caller.post(f"/runs/{run.pk}/offload", {"account": account.pk}).status_code == 404
+    theirs = RunTargetFactory.create(run=things["admin/fanout/run/"], status="unconfirmed")
+    caller.post(f"/runs/{run.pk}/settle", {"targets": [theirs.pk], "delivered": True})
+    theirs.refresh_from_db()
+    assert theirs.status == "unconfirmed"
 
 
 def test_sessions_and_visitors_get_401_everywhere(world):

@@ -8,7 +8,7 @@ from fanout.models import TrailEntry
 from reminders.models import Recipient, Segment
 from reminders.segments import NO_CONDITION
 from tests.api.conftest import Api
-from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, SegmentFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -53,4 +53,14 @@ def test_a_token_of_a_team_shows_only_people_of_the_team(operator, team):
     RecipientFactory.create(owner=operator, team=team, tags=["a"], name="Shared")
     RecipientFactory.create(owner=operator, tags=["a"], name="Private")
     row = Api(operator, team=team).post("/segments", {"name": "A", "tags": ["a"]}).json()
-    assert row["examples"] == ["Shared"]
+    assert (row["members"], row["examples"]) == (1, ["Shared"])
+
+
+def test_a_colleague_counts_only_the_people_that_are_shared(operator, colleague, team):
+    colleague.groups.add(team)
+    RecipientFactory.create(owner=operator, team=team, tags=["a"], name="Shared")
+    RecipientFactory.create(owner=operator, tags=["a"], name="Private")
+    segment = SegmentFactory.create(owner=operator, team=team, tags=["a"])
+    seen = {caller: Api(caller).get(f"/segments/{segment.pk}").json() for caller in (operator, colleague)}
+    assert (seen[colleague]["members"], seen[colleague]["examples"]) == (1, ["Shared"])
+    assert seen[operator]["members"] == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from fanout.models import TrailEntry, WebhookDelivery, WebhookEndpoint
+from fanout.models import KeptAnswer, TrailEntry, WebhookDelivery, WebhookEndpoint
 from fanout.ops import webhooks
 from fanout.runs import controls
 from tests.api.conftest import Api
@@ -47,6 +47,20 @@ def test_an_endpoint_is_added_called_rotated_and_deleted(api):
     assert not WebhookDelivery.objects.exists()
     verbs = TrailEntry.objects.exclude(verb="paused").order_by("pk").values_list("verb", flat=True)
     assert list(verbs) == ["added", "sent webhooks again", "rotated a webhook's secret", "deleted"]
+
+
+def test_a_secret_is_repeated_for_the_same_key_and_stored_encrypted(api):
+    wish = {"url": "http://127.0.0.1:9/", "kinds": ["reply"]}
+    first, again = (api.post("/webhooks", wish, Idempotency_Key="a") for _ in range(2))
+    assert first.json()["secret"].startswith("whsec_")
+    assert (again.status_code, again.json()) == (201, first.json())
+    path = f"/webhooks/{first.json()['id']}/rotate"
+    rotated, repeated = (api.post(path, Idempotency_Key="b") for _ in range(2))
+    assert rotated.json() == repeated.json() != first.json()
+    assert WebhookEndpoint.objects.count() == 1
+    bodies = list(KeptAnswer.objects.values_list("body", flat=True))
+    assert len(bodies) == 2
+    assert not [body for body in bodies if "whsec_" in body or "127.0.0.1" in body]
 
 
 def test_one_that_was_switched_off_starts_anew(api):

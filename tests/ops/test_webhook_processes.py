@@ -15,13 +15,15 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django_q.models import Schedule
 
+from accounts.access import OPERATORS
 from config.local.children import Child, wait_until
 from fanout.models import Notification, Run, WebhookDelivery, WebhookEndpoint, WebhookEvent
 from fanout.ops import tasks, webhooks
 from fanout.runs import controls
+from tests.admin.conftest import member
 from tests.channels.mail_server import free_port
 from tests.crier_processes import clusters, environment
-from tests.factories import RunFactory, UserFactory
+from tests.factories import RunFactory
 from tests.ops.test_webhooks import endpoint, verified
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -98,7 +100,7 @@ def tell_stories(owner: User) -> list[Run]:
 
 
 def test_receivers_that_are_killed_late_or_silent_do_not_hold_up_others(tmp_path: Path) -> None:
-    owner: User = UserFactory.create()
+    owner = member("mei", OPERATORS)
     good, late = Receiver(tmp_path, "good"), Receiver(tmp_path, "late", wait=2.0)
     silent, dead = Receiver(tmp_path, "silent", wait=3600), Receiver(tmp_path, "dead")
     rows = {one.name: endpoint(owner, one.url) for one in (good, late, silent, dead)}

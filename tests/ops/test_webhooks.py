@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
@@ -157,6 +158,23 @@ def test_who_has_left_the_team_gets_nothing_more(operator, colleague, team):
         mine.refresh_from_db()
         assert not mine.enabled
         assert "is no longer in the team" in mine.problem
+
+
+@pytest.mark.parametrize("lost", ["role", "login"])
+def test_who_lost_the_role_or_the_login_gets_nothing_more(operator, lost):
+    with Hook(OK) as hook:
+        mine = endpoint(operator, hook.url)
+        run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+        if lost == "role":
+            operator.groups.clear()
+        else:
+            User.objects.filter(pk=operator.pk).update(is_staff=False)
+        Run.objects.filter(pk=run.pk).update(status="paused", pause_reason="operator")
+        until_quiet()
+        assert told(hook) == []
+        mine.refresh_from_db()
+        assert not mine.enabled
+        assert "may not use webhooks any more" in mine.problem
 
 
 def test_nothing_is_written_where_no_endpoint_wants_it(operator):

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,6 +97,17 @@ def test_a_colleagues_recipient_is_used_before_a_new_one_is_made() -> None:
     first, second = (target.recipient for target in reminder.targets.select_related("recipient__owner"))
     assert first == shared
     assert second.owner == owner
+
+
+def test_a_message_goes_to_the_persons_own_recipient_before_an_older_shared_one() -> None:
+    team, owner = TeamFactory.create(), UserFactory.create()
+    owner.groups.add(team)
+    (entry,) = entries(1)
+    shared = RecipientFactory.create(team=team, kind="person", address=entry.address)
+    assert targets.find_or_add(entry, owner, None, timezone.now()) == shared
+    own = RecipientFactory.create(owner=owner, kind="person", address=entry.address)
+    assert targets.find_or_add(entry, owner, None, timezone.now()) == own
+    assert targets.find_or_add(entry, owner, team.pk, timezone.now()) == shared
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -15,16 +18,30 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from accounts import tokens
 from accounts.access import VIEWERS, NotYours
 from accounts.channels.base import Kind
 from accounts.channels.provider_events import EventKind, ProviderEvent
 from fanout.inbound import bounces, worker
 from fanout.inbound.event_store import store
 from fanout.inbound.mails import Bounce
-from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget, TrailEntry
+from fanout.models import (
+    Event,
+    InboundEvent,
+    KeptAnswer,
+    KnownChat,
+    LaneState,
+    Notification,
+    Run,
+    RunTarget,
+    TrailEntry,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookEvent,
+)
 from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
-from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
+from fanout.runs.erasing import IN_FLIGHT, KEPT, NOT_YOURS, STRANGER, erase
 from reminders import erasure, imports, suppressions, targets
 from reminders.models import ErasedAddress, Recipient, Reminder, ReminderTarget, Suppression
 from tests.factories import (
@@ -97,6 +114,7 @@ def known(address: str, owner: Any = None, kind: str = "person") -> Recipient:
             happened_at=now,
             came_at=now,
         )
+    told_to_programs(run.targets.get(), recipient)
     Suppression.objects.get_or_create(address=address, defaults={"reason": "manual", "detail": f"{address} asked"})
     LogEntry.objects.create(
         user=recipient.owner,
@@ -109,10 +127,43 @@ def known(address: str, owner: Any = None, kind: str = "person") -> Recipient:
     return recipient
 
 
+def told_to_programs(target: RunTarget, recipient: Recipient) -> None:
+    """What webhooks have sent and will send about the person, and answers of the API."""
+    now, address = timezone.now(), recipient.address
+    endpoint = WebhookEndpoint.objects.create(owner=recipient.owner, url="https://example.com/", kinds=["reply"])
+    about = {"account": target.account_id, "target": target.pk, "run": target.run_id}
+    for text, data in (
+        (f"{address}: my secret words", about | {"address": address, "message": "my secret words"}),
+        (f"Run: partial. {address} refused", {"run": target.run_id, "summary": f"{address} refused"}),
+        ("my secret words", about | {"address": "+4990000000", "message": "my secret words"}),  # an earlier address
+    ):
+        WebhookDelivery.objects.create(
+            endpoint=endpoint,
+            message_id=f"msg_{uuid4().hex}",
+            kind="reply",
+            payload={"type": "reply", "timestamp": "2026-01-05T09:00:00Z", "text": text, "data": data},
+            created_at=now,
+        )
+    WebhookEvent.objects.create(
+        kind="target.failed",
+        owner_id=recipient.owner_id,
+        run_id=target.run_id,
+        target_id=target.pk,
+        at=now,
+        facts={"status": "failed", "error": f"550 <{address}> gone"},
+    )
+    token, _ = tokens.issue(recipient.owner, "n8n", ["read"], None, now + timedelta(days=1), now)
+    for key, answer in (
+        ("recipient", {"id": recipient.pk, "name": NAME, "address": address, "fields": {"flat": "12 Bx"}}),
+        ("forecast", {"examples": [{"to": NAME, "parts": [{"text": "Flat 12 Bx"}]}]}),
+    ):
+        KeptAnswer.objects.create(token=token, key=key, digest="d", status=201, body=json.dumps(answer), began_at=now)
+
+
 @pytest.mark.parametrize(("address", "kind", "trace"), [(PHONE, "person", "60123456789"), (MAIL, "mailbox", MAIL)])
 def test_nothing_of_the_person_is_left_in_any_table(address, kind, trace):
     recipient = known(address, kind=kind)
-    assert len(tables_with(trace)) >= 9
+    assert len(tables_with(trace)) >= 12
     answer = erase(address, None, timezone.now())
     assert answer.ok, answer.text
     assert answer.text.startswith("Erased: recipients 1, deliveries 3, events 2.")
@@ -120,6 +171,18 @@ def test_nothing_of_the_person_is_left_in_any_table(address, kind, trace):
         assert tables_with(word) == []
     assert [event.text for event in InboundEvent.objects.all()] == [""]
     assert InboundEvent.objects.get().key == "event-1"
+    reply, finished, earlier = WebhookDelivery.objects.order_by("pk").values_list("payload", flat=True)
+    for said in (reply, earlier):
+        assert (said["type"], said["text"], said["data"]["address"], said["data"]["message"]) == (
+            "reply",
+            "erased",
+            "",
+            "",
+        )
+        assert said["data"]["target"]
+    assert finished["text"] == "Run: partial. erased refused"
+    assert WebhookEvent.objects.get(kind="target.failed").facts == {"status": "failed", "error": ""}
+    assert set(KeptAnswer.objects.values_list("status", "body")) == {(201, KEPT)}
     assert TrailEntry.objects.filter(verb="erased", subject=f"recipient {recipient.pk}").exists()
     assert str(Recipient.objects.get()) == f"erased-{recipient.pk}"
 
@@ -338,6 +401,9 @@ def test_an_operator_erases_what_is_theirs():
     assert Suppression.objects.filter(address=PHONE).exists()  # it protects the person in the other list
     assert InboundEvent.objects.filter(address=PHONE).count() == 2
     assert Notification.objects.get(user=theirs.owner).body == f"{PHONE}: hi"
+    of_others = WebhookDelivery.objects.filter(endpoint__owner=theirs.owner).order_by("pk")
+    assert [delivery.payload["text"] for delivery in of_others][:1] == [f"{PHONE}: my secret words"]
+    assert WebhookEvent.objects.get(kind="target.failed", owner_id=theirs.owner_id).facts["error"]
 
 
 def test_an_administrator_erases_it_everywhere():
