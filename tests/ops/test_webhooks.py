@@ -20,6 +20,7 @@ from fanout.models import InboundEvent, Notification, Run, RunTarget, WebhookDel
 from fanout.ops import webhooks
 from fanout.runs import controls
 from tests.admin.conftest import login
+from tests.engine.stage import fresh
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory
 
 pytestmark = pytest.mark.django_db
@@ -90,7 +91,7 @@ def test_a_run_is_told_in_order_and_verifies(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="queued", targets={"pending": 2})
     with Hook(OK) as hook:
         row = endpoint(operator, hook.url)
-        Run.objects.filter(pk=run.pk).update(status="running")
+        Run.objects.filter(pk=run.pk).update(status="running", first_attempt_at=timezone.now())
         controls.pause(run, operator, timezone.now())
         controls.cancel(run, operator, timezone.now())
         until_quiet()
@@ -103,6 +104,43 @@ def test_a_run_is_told_in_order_and_verifies(operator):
     assert (paused["data"]["status"], paused["data"]["total"]) == ("paused", 2)
     assert run.title in paused["text"]
     assert not WebhookEvent.objects.exists()
+
+
+def kinds_of(run: Run) -> list[str]:
+    return list(WebhookEvent.objects.filter(run_id=run.pk).order_by("pk").values_list("kind", flat=True))
+
+
+def test_a_run_that_waits_first_is_told_at_its_first_attempt_and_not_again_after_a_pause(stage):
+    account = stage.account(hours_start=10, hours_end=18, max_send_per_minute=20)
+    endpoint(stage.user, "http://127.0.0.1:9/x")
+    run = stage.fire(stage.reminder(account, groups=60))
+    stage.play(600)
+    assert fresh(run).status == Run.Status.WAITING
+    assert kinds_of(run) == []
+    stage.play(3600 - 600 + 60)
+    assert fresh(run).status == Run.Status.RUNNING
+    assert kinds_of(run) == ["run.started"]
+    controls.pause(run, stage.user, stage.now)
+    stage.play(60)
+    assert controls.resume(run, stage.user, stage.now).ok
+    stage.play(600)
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries()) == 60
+    assert kinds_of(run) == ["run.started", "run.paused", "run.finished"]
+    assert WebhookEvent.objects.get(kind="run.started").facts["status"] == "running"
+
+
+def test_a_run_that_collects_single_messages_tells_only_that_it_is_paused(stage):
+    endpoint(stage.user, "http://127.0.0.1:9/x")
+    reminder = stage.reminder(stage.account(max_send_per_minute=20), groups=40)
+    run = stage.fire(reminder)
+    Run.objects.filter(pk=run.pk).update(collects="single messages")
+    stage.play(30)
+    controls.pause(run, stage.user, stage.now)
+    assert controls.resume(run, stage.user, stage.now).ok
+    stage.play(600)
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert kinds_of(run) == ["run.paused"]
 
 
 def test_targets_replies_opt_outs_and_accounts(operator):
@@ -147,7 +185,7 @@ def test_who_has_left_the_team_gets_nothing_more(operator, colleague, team):
     with Hook(OK) as hook:
         mine = endpoint(operator, hook.url, team=team)
         run = RunFactory(owner=colleague, team=team, account=AccountFactory(owner=colleague, team=team))
-        Run.objects.filter(pk=run.pk).update(status="running", started_at=timezone.now())
+        Run.objects.filter(pk=run.pk).update(status="running", first_attempt_at=timezone.now())
         until_quiet()
         assert told(hook) == ["run.started"]
         operator.groups.remove(team)
