@@ -209,7 +209,7 @@ def fan_out(now: datetime) -> int:
                 message_id=f"msg_{uuid4().hex}",
                 kind=event.kind,
                 payload=described.payload(event),
-                subject=_subject(event),
+                subject=described.subject(event),
                 created_at=now,
             )
             for event in events
@@ -228,10 +228,6 @@ def _wants(endpoint: WebhookEndpoint, event: WebhookEvent) -> bool:
     return mine or (endpoint.team_id is not None and endpoint.team_id == event.team_id)
 
 
-def _subject(event: WebhookEvent) -> str:
-    return f"run {event.run_id}" if event.run_id else f"account {event.account_id}"
-
-
 class _Described:
     """Reads what a batch of events is about, in a handful of queries, and puts each into words."""
 
@@ -245,6 +241,12 @@ class _Described:
         accounts = {one.account_id for one in events if one.account_id}
         accounts |= {run.account_id for run in self.runs.values()}
         self.accounts = Account.objects.in_bulk(list(accounts))
+
+    def subject(self, event: WebhookEvent) -> str:
+        """Return the run that the event belongs to, also that of a reply; without one, the account."""
+        target = self.targets.get(event.target_id or 0)
+        run = event.run_id or (target.run_id if target else None)
+        return f"run {run}" if run else f"account {event.account_id}"
 
     def payload(self, event: WebhookEvent) -> dict[str, Any]:
         about = self._about(event)

@@ -167,6 +167,29 @@ def test_targets_replies_opt_outs_and_accounts(operator):
     assert said["account.suspended"]["data"]["reason"] == "banned"
 
 
+def says(run: Run, words: str, target: RunTarget | None = None) -> None:
+    event = InboundEventFactory.create(
+        account=run.account, kind="reply", words={"text": words}, run_target_id=target.pk if target else None
+    )
+    InboundEvent.objects.filter(pk=event.pk).update(state="new")
+    InboundEvent.objects.filter(pk=event.pk).update(state="done")
+
+
+def test_a_reply_goes_in_order_with_its_run_and_holds_back_no_other_of_its_account(operator):
+    runs = RunFactory.create_batch(
+        2, reminder__account=AccountFactory.create(owner=operator), status="running", targets={"sent": 1, "pending": 1}
+    )
+    endpoint(operator, "http://127.0.0.1:9/x")
+    for run in runs:
+        says(run, "yes", run.targets.get(status="sent"))
+        controls.pause(run, operator, timezone.now())
+    says(runs[0], "hello")
+    webhooks.fan_out(timezone.now())
+    subjects = list(WebhookDelivery.objects.order_by("pk").values_list("kind", "subject"))
+    of_runs = [(kind, f"run {run.pk}") for run in runs for kind in ("reply", "run.paused")]
+    assert subjects == [*of_runs, ("reply", f"account {runs[0].account_id}")]
+
+
 def test_endpoints_get_only_what_is_theirs_and_wanted(operator, colleague, team):
     shared = RunFactory.create(reminder__account__owner=operator, team=team, status="running", targets={"pending": 1})
     with Hook(OK) as mine, Hook(OK) as theirs, Hook(OK) as teams, Hook(OK) as other:
