@@ -297,15 +297,18 @@ class _Described:
 # --- posting ----------------------------------------------------------------------------------------------------
 
 
-# The first pending one of each subject: one that waits for another attempt holds back those behind it.
+# The first pending one of each subject: one that waits for another attempt holds back those behind it. Of each endpoint
+# that has room only the first due ones, the oldest first, so that none takes the turns of the others.
 NEXT = """
 SELECT id, endpoint_id FROM (
-  SELECT DISTINCT ON (d.endpoint_id, d.subject) d.id, d.endpoint_id, d.next_attempt_at
-    FROM fanout_webhookdelivery d JOIN fanout_webhookendpoint e ON e.id = d.endpoint_id
-   WHERE d.state = 'pending' AND e.enabled
-   ORDER BY d.endpoint_id, d.subject, d.id) AS heads
- WHERE next_attempt_at IS NULL OR next_attempt_at <= %(now)s
- ORDER BY next_attempt_at NULLS FIRST, id LIMIT 1000
+  SELECT id, endpoint_id, row_number() OVER (PARTITION BY endpoint_id ORDER BY due, id) AS place FROM (
+    SELECT DISTINCT ON (d.endpoint_id, d.subject) d.id, d.endpoint_id, coalesce(d.next_attempt_at, d.created_at) AS due
+      FROM fanout_webhookdelivery d JOIN fanout_webhookendpoint e ON e.id = d.endpoint_id
+     WHERE d.state = 'pending' AND e.enabled AND e.id <> ALL(%(full)s::bigint[])
+     ORDER BY d.endpoint_id, d.subject, d.id) AS heads
+   WHERE due <= %(now)s AND id <> ALL(%(busy)s::bigint[])) AS placed
+ WHERE place <= %(each)s
+ ORDER BY place, id LIMIT %(most)s
 """
 
 
@@ -346,12 +349,13 @@ class Poster:
 
     def start(self, now: datetime) -> int:
         """Begin to post the deliveries whose turn it is. Returns how many."""
-        busy = {delivery.pk for delivery in self.under_way.values()}
+        busy = [delivery.pk for delivery in self.under_way.values()]
         each = Counter(delivery.endpoint_id for delivery in self.under_way.values())
+        full = [endpoint for endpoint, count in each.items() if count >= EACH]
         chosen: list[int] = []
-        for row in execute(NEXT, {"now": now}):
-            full = each[row["endpoint_id"]] >= EACH or len(busy) + len(chosen) >= AT_ONCE
-            if row["id"] not in busy and not full:
+        limits = {"each": EACH, "most": AT_ONCE + len(busy)}
+        for row in execute(NEXT, {"now": now, "busy": busy, "full": full} | limits):
+            if each[row["endpoint_id"]] < EACH and len(busy) + len(chosen) < AT_ONCE:
                 each[row["endpoint_id"]] += 1
                 chosen.append(row["id"])
         for delivery in WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"):
@@ -410,7 +414,7 @@ def _record(delivery: WebhookDelivery, ok: bool, answer: str, gone: bool, now: d
 def resend(deliveries: Sequence[WebhookDelivery], user: Any, now: datetime) -> int:
     """Post deliveries again, with the same ids, ahead of their next attempts. Returns how many."""
     chosen = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery in deliveries])
-    count = chosen.update(state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now)
+    count = chosen.update(state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now, attempts=0)
     note("sent webhooks again", None, user, now, counted(count, "webhook"))
     return count
 

@@ -247,6 +247,28 @@ def test_one_that_is_not_taken_holds_back_the_rest_of_its_run_and_is_repeated_wi
     assert set(WebhookDelivery.objects.values_list("state", flat=True)) == {"delivered"}
 
 
+def pending(row: WebhookEndpoint, subjects: int, each: int = 1, **facts: Any) -> None:
+    plain = {"endpoint": row, "kind": "reply", "payload": {}, "created_at": timezone.now()} | facts
+    WebhookDelivery.objects.bulk_create(
+        WebhookDelivery(message_id=f"{row.pk} {n}", subject=f"run {n % subjects}", **plain)
+        for n in range(subjects * each)
+    )
+
+
+def test_an_endpoint_with_very_many_subjects_leaves_the_others_their_turns(operator):
+    busy, other = (endpoint(operator, f"http://127.0.0.1:9/{n}") for n in range(2))
+    now = timezone.now()
+    pending(busy, 1_100, created_at=now - timedelta(hours=1))
+    pending(other, 1, each=2, created_at=now, attempts=1, next_attempt_at=now)
+    with webhooks.Poster() as poster:
+        poster.start(now + timedelta(seconds=1))
+        chosen = [(one.endpoint, one.message_id) for one in poster.under_way.values()]
+        while poster.under_way:
+            poster.record(webhooks.TIMEOUT, now)
+    assert sorted(row.pk for row, _ in chosen) == [busy.pk] * webhooks.EACH + [other.pk]
+    assert (other, f"{other.pk} 0") in chosen
+
+
 def test_two_secrets_are_valid_while_they_are_rotated(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
     with Hook(OK) as hook:
@@ -300,6 +322,16 @@ def test_a_receiver_that_answers_garbage_does_not_stop_others(operator, answer):
         until_quiet()
     assert told(good) == ["run.paused"]
     assert WebhookDelivery.objects.get(state="pending").attempts == 1
+
+
+def test_one_that_is_sent_again_begins_with_the_shortest_wait(operator):
+    now = timezone.now()
+    with Hook(NO) as hook:
+        pending(endpoint(operator, hook.url), 1, attempts=8, state="failed", settled_at=now)
+        webhooks.resend([WebhookDelivery.objects.get()], operator, now)
+        webhooks.step(now)
+    row = WebhookDelivery.objects.get()
+    assert (row.attempts, row.next_attempt_at) == (1, now + timedelta(seconds=webhooks.WAITS[0]))
 
 
 def test_410_switches_off(operator):
