@@ -52,7 +52,7 @@ def calendar_ics(request: HttpRequest, token: str) -> HttpResponse:
 
 def _may_read(user: Any) -> bool:
     """Return whether the person may still log in and see runs, as on the pages."""
-    return user.is_active and user.is_staff and user.has_perm("fanout.view_run")
+    return bool(user.is_active and user.is_staff and user.has_perm("fanout.view_run"))
 
 
 def _rights(user: Any) -> str:

@@ -176,7 +176,7 @@ def says(run: Run, words: str, target: RunTarget | None = None) -> None:
 
 
 def test_a_reply_goes_in_order_with_its_run_and_holds_back_no_other_of_its_account(operator):
-    runs = RunFactory.create_batch(
+    runs: list[Any] = RunFactory.create_batch(
         2, reminder__account=AccountFactory.create(owner=operator), status="running", targets={"sent": 1, "pending": 1}
     )
     endpoint(operator, "http://127.0.0.1:9/x")
