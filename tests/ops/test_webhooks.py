@@ -176,9 +176,9 @@ def says(run: Run, words: str, target: RunTarget | None = None) -> None:
 
 
 def test_a_reply_goes_in_order_with_its_run_and_holds_back_no_other_of_its_account(operator):
-    runs: list[Any] = RunFactory.create_batch(
-        2, reminder__account=AccountFactory.create(owner=operator), status="running", targets={"sent": 1, "pending": 1}
-    )
+    account = AccountFactory.create(owner=operator)
+    targets = {"sent": 1, "pending": 1}
+    runs = [RunFactory.create(reminder__account=account, status="running", targets=targets) for _ in range(2)]
     endpoint(operator, "http://127.0.0.1:9/x")
     for run in runs:
         says(run, "yes", run.targets.get(status="sent"))
