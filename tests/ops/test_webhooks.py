@@ -207,7 +207,8 @@ def test_who_has_left_the_team_gets_nothing_more(operator, colleague, team):
         person.groups.add(team)
     with Hook(OK) as hook:
         mine = endpoint(operator, hook.url, team=team)
-        run = RunFactory(owner=colleague, team=team, account=AccountFactory(owner=colleague, team=team))
+        account = AccountFactory.create(owner=colleague, team=team)
+        run = RunFactory.create(owner=colleague, team=team, account=account)
         Run.objects.filter(pk=run.pk).update(status="running", first_attempt_at=timezone.now())
         until_quiet()
         assert told(hook) == ["run.started"]
