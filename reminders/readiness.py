@@ -103,7 +103,7 @@ def rights_problem(reminder: Reminder, user: Any, ask_recipients: bool = True) -
 
 
 def segment_problem(owner: Any, segment: Segment) -> str:
-    """Return a sentence if the owner of a reminder may not use this segment, or nothing: each firing would be skipped."""
+    """Return a sentence if the owner of a reminder may not use this segment, or nothing: firings would be skipped."""
     return "" if access.may_see(owner, segment) else f"{owner} may not use {segment}: it belongs to another operator."
 
 

@@ -43,8 +43,8 @@ Text = tuple[str, str]  # where it stands, in words, and the text
 
 @dataclass(slots=True)
 class Audience:
-    """The recipients of a reminder: stored ones, and new ones that will be stored with it. `seen`: those whose names and
-    fields may be shown, where that is not all of them."""
+    """The recipients of a reminder: stored ones, and new ones that will be stored with it. `seen`: those whose names
+    and fields may be shown, where that is not all of them."""
 
     stored: QuerySet[Recipient]
     new: Sequence[Person] = ()

@@ -32,9 +32,9 @@ LINE = 75  # octets of a line, by RFC 5545
 def calendar_ics(request: HttpRequest, token: str) -> HttpResponse:
     """Return the calendar of the person to whom the secret belongs. No login: a calendar program has none."""
     feed = CalendarFeed.objects.select_related("user").filter(digest=_digest(token)).first()
-    if feed is None or not feed.user.is_active or not feed.user.has_perm("fanout.view_run"):
+    if feed is None or not _may_read(feed.user):
         raise Http404
-    key = f"calendar-{feed.digest}"
+    key = f"calendar-{feed.digest}-{_rights(feed.user)}"
     text: str | None = cache.get(key)
     if text is None:
         now = timezone.now()
@@ -48,6 +48,17 @@ def calendar_ics(request: HttpRequest, token: str) -> HttpResponse:
     answer["X-Robots-Tag"] = "noindex"
     answer["Content-Disposition"] = 'inline; filename="crier.ics"'
     return answer
+
+
+def _may_read(user: Any) -> bool:
+    """Return whether the person may still log in and see runs, as on the pages."""
+    return bool(user.is_active and user.is_staff and user.has_perm("fanout.view_run"))
+
+
+def _rights(user: Any) -> str:
+    """Return a digest of what the person may see, for the cache's key: rights that are taken away end at once."""
+    teams = sorted(user.groups.values_list("pk", flat=True))
+    return _digest(f"{user.is_superuser} {teams} {sorted(user.get_all_permissions())}")
 
 
 def my_calendar_feed(request: HttpRequest) -> HttpResponse:
@@ -94,6 +105,8 @@ def as_icalendar(found: Agenda, host: str, now: datetime) -> str:
 
 def _event(entry: Entry, account: str, host: str, now: datetime) -> list[str]:
     what = f"run-{entry.run}" if entry.run else f"reminder-{entry.reminder}"
+    if entry.step:  # follow-ups of one firing may differ by less than a second
+        what += f"-{entry.step}"
     ends = max(entry.ends or entry.begins, entry.begins + SHORTEST)
     warning = "⚠ " if entry.problem else ""
     return [

@@ -25,8 +25,8 @@ from fanout.admin.run_status import buttons_for, eta, going_on, my_zone, sender_
 from fanout.admin.widgets import Band, Chart, line_chart
 from fanout.lanes.reputation import rising, with_opt_outs
 from fanout.models import ClusterBeat, Driver, KnownServer, Run, RunTarget
-from fanout.plans.forecast import forecast_runs, seconds_to_send
 from fanout.plans.follow_up_steps import lanes_of_steps
+from fanout.plans.forecast import forecast_runs, seconds_to_send
 from fanout.plans.projection import as_datetime
 from fanout.plans.queue import Senders, new_chats_left, pending_by_account, read_senders, with_part_count
 from fanout.plans.upcoming import MOST_FIRINGS, Firing, due_reminders, upcoming_firings
@@ -180,7 +180,8 @@ def shown_to(user: Any, firings: Sequence[Firing]) -> list[Firing]:
     """Return the firings without the follow-ups of reminders that the person does not see: those fill the queues of
     shared accounts too, and are counted there."""
     steps = {firing.reminder.pk for firing in firings if firing.step}
-    seen = set(access.visible(user, Reminder.objects.filter(pk__in=steps)).values_list("pk", flat=True)) if steps else ()
+    reminders = access.visible(user, Reminder.objects.filter(pk__in=steps))
+    seen = set(reminders.values_list("pk", flat=True)) if steps else set()
     return [firing for firing in firings if not firing.step or firing.reminder.pk in seen]
 
 

@@ -415,8 +415,8 @@ def posted_senders(form: QueryDict, user: Any) -> list[Account]:
 
 
 def _in_segment(form: QueryDict, user: Any, accounts: Sequence[Account], now: datetime) -> QuerySet[Recipient] | None:
-    """Return who is in the chosen segment now; None: no segment is chosen. The reminder's own segment is counted for its
-    owner, who fires it. Any other shows only what the person sees: they choose its conditions."""
+    """Return who is in the chosen segment now; None: no segment is chosen. The reminder's own segment is counted for
+    its owner, who fires it. Any other shows only what the person sees: they choose its conditions."""
     segments = access.visible(user, Segment.objects.filter(pk__in=as_ids([form.get("segment", "")])))
     mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
     segment, reminder = segments.first(), mine.select_related("owner").first()

@@ -302,9 +302,9 @@ class ReminderForm(OwnedForm):
     def clean_segment(self) -> Segment | None:
         segment: Segment | None = self.cleaned_data["segment"]
         # The one that it has may stay, as `_offer_segments` says.
-        if segment is not None and segment.pk != self.instance.segment_id:
-            if problem := segment_problem(self.instance.owner, segment):
-                raise forms.ValidationError(problem)
+        is_new = segment is not None and segment.pk != self.instance.segment_id
+        if segment is not None and is_new and (problem := segment_problem(self.instance.owner, segment)):
+            raise forms.ValidationError(problem)
         return segment
 
     def clean_tag(self) -> list[str]:

@@ -210,7 +210,7 @@ def fan_out(now: datetime) -> int:
                 message_id=f"msg_{uuid4().hex}",
                 kind=event.kind,
                 payload=described.payload(event),
-                subject=_subject(event),
+                subject=described.subject(event),
                 created_at=now,
             )
             for event in events
@@ -229,10 +229,6 @@ def _wants(endpoint: WebhookEndpoint, event: WebhookEvent) -> bool:
     return mine or (endpoint.team_id is not None and endpoint.team_id == event.team_id)
 
 
-def _subject(event: WebhookEvent) -> str:
-    return f"run {event.run_id}" if event.run_id else f"account {event.account_id}"
-
-
 class _Described:
     """Reads what a batch of events is about, in a handful of queries, and puts each into words."""
 
@@ -246,6 +242,12 @@ class _Described:
         accounts = {one.account_id for one in events if one.account_id}
         accounts |= {run.account_id for run in self.runs.values()}
         self.accounts = Account.objects.in_bulk(list(accounts))
+
+    def subject(self, event: WebhookEvent) -> str:
+        """Return the run that the event belongs to, also that of a reply; without one, the account."""
+        target = self.targets.get(event.target_id or 0)
+        run = event.run_id or (target.run_id if target else None)
+        return f"run {run}" if run else f"account {event.account_id}"
 
     def payload(self, event: WebhookEvent) -> dict[str, Any]:
         about = self._about(event)
@@ -296,15 +298,18 @@ class _Described:
 # --- posting ----------------------------------------------------------------------------------------------------
 
 
-# The first pending one of each subject: one that waits for another attempt holds back those behind it.
+# The first pending one of each subject: one that waits for another attempt holds back those behind it. Of each endpoint
+# that has room only the first due ones, the oldest first, so that none takes the turns of the others.
 NEXT = """
 SELECT id, endpoint_id FROM (
-  SELECT DISTINCT ON (d.endpoint_id, d.subject) d.id, d.endpoint_id, d.next_attempt_at
-    FROM fanout_webhookdelivery d JOIN fanout_webhookendpoint e ON e.id = d.endpoint_id
-   WHERE d.state = 'pending' AND e.enabled
-   ORDER BY d.endpoint_id, d.subject, d.id) AS heads
- WHERE next_attempt_at IS NULL OR next_attempt_at <= %(now)s
- ORDER BY next_attempt_at NULLS FIRST, id LIMIT 1000
+  SELECT id, endpoint_id, row_number() OVER (PARTITION BY endpoint_id ORDER BY due, id) AS place FROM (
+    SELECT DISTINCT ON (d.endpoint_id, d.subject) d.id, d.endpoint_id, coalesce(d.next_attempt_at, d.created_at) AS due
+      FROM fanout_webhookdelivery d JOIN fanout_webhookendpoint e ON e.id = d.endpoint_id
+     WHERE d.state = 'pending' AND e.enabled AND e.id <> ALL(%(full)s::bigint[])
+     ORDER BY d.endpoint_id, d.subject, d.id) AS heads
+   WHERE due <= %(now)s AND id <> ALL(%(busy)s::bigint[])) AS placed
+ WHERE place <= %(each)s
+ ORDER BY place, id LIMIT %(most)s
 """
 
 
@@ -345,12 +350,13 @@ class Poster:
 
     def start(self, now: datetime) -> int:
         """Begin to post the deliveries whose turn it is. Returns how many."""
-        busy = {delivery.pk for delivery in self.under_way.values()}
+        busy = [delivery.pk for delivery in self.under_way.values()]
         each = Counter(delivery.endpoint_id for delivery in self.under_way.values())
+        full = [endpoint for endpoint, count in each.items() if count >= EACH]
         chosen: list[int] = []
-        for row in execute(NEXT, {"now": now}):
-            full = each[row["endpoint_id"]] >= EACH or len(busy) + len(chosen) >= AT_ONCE
-            if row["id"] not in busy and not full:
+        limits = {"each": EACH, "most": AT_ONCE + len(busy)}
+        for row in execute(NEXT, {"now": now, "busy": busy, "full": full} | limits):
+            if each[row["endpoint_id"]] < EACH and len(busy) + len(chosen) < AT_ONCE:
                 each[row["endpoint_id"]] += 1
                 chosen.append(row["id"])
         for delivery in WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"):
@@ -409,7 +415,7 @@ def _record(delivery: WebhookDelivery, ok: bool, answer: str, gone: bool, now: d
 def resend(deliveries: Sequence[WebhookDelivery], user: Any, now: datetime) -> int:
     """Post deliveries again, with the same ids, ahead of their next attempts. Returns how many."""
     chosen = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery in deliveries])
-    count = chosen.update(state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now)
+    count = chosen.update(state=State.PENDING, next_attempt_at=None, settled_at=None, created_at=now, attempts=0)
     note("sent webhooks again", None, user, now, counted(count, "webhook"))
     return count
 

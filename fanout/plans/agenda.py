@@ -6,8 +6,8 @@ Every time and number is the forecast's: one look ahead through the queues of al
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from accounts import access
 from accounts.models import Account
 from fanout.models import Run
-from fanout.plans.outlook import RunOutlook, slowest
+from fanout.plans.outlook import DayPlan, RunOutlook, slowest
 from fanout.plans.projection import AccountSnapshot, as_datetime
 from fanout.plans.queue import Senders, read_senders, starts_at
 from fanout.plans.upcoming import Ahead, Firing, due_reminders, look_ahead_until
@@ -60,6 +60,8 @@ class Entry:
     reminder: int | None = None
     run: int | None = None
     conflict: bool = False
+    # The number of a follow-up of the reminder; 0: the reminder itself.
+    step: int = 0
 
     @property
     def problem(self) -> bool:
@@ -80,6 +82,8 @@ class AccountDay:
     capped: bool = False
     #: Its usual hours are over: nothing is free, and yet it is not full.
     over: bool = False
+    #: The account does not send on this day: neither is it full.
+    closed: bool = False
     #: why the account sends nothing: its status in words; empty while it is active
     down: str = ""
     busy: list[tuple[datetime, datetime]] = field(default_factory=list)
@@ -87,14 +91,14 @@ class AccountDay:
 
     @property
     def full(self) -> bool:
-        return not self.free and not self.gaps and not self.down and not self.over
+        return not self.free and not self.gaps and not self.down and not self.over and not self.closed
 
     def words(self, zone: str) -> str:
         """Return for example "320 planned, 180 free, busy until 14:20"."""
         numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
         until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
         busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
-        none = "over for today" if self.over else "full"
+        none = "closed" if self.closed else "over for today" if self.over else "full"
         free = self.down or (none if self.free <= 0 else f"{self.free:,} free")
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
@@ -128,7 +132,7 @@ def agenda(
     """Return what happens on these days by the reader's clock, through the accounts that the person sees. Reminders of
     others through these accounts count, but are not named. `only`: one account. `idle_days`: tell what is free also
     where nothing is planned."""
-    until = min(_starts(max(days), zone) + timedelta(days=1), now + timedelta(days=MOST_DAYS))
+    until = min(_starts(max(days) + timedelta(days=1), zone), now + timedelta(days=MOST_DAYS))
     accounts = _accounts(user, only, until)
     ids = [account.pk for account in accounts]
     ahead, senders = _look(ids, now, until)
@@ -211,9 +215,10 @@ def _of_firings(
                 words=f"{'at most, without a reply: ' if mine.step else ''}{mine.verdict(zone, now)}",
                 reminder=reminder.pk if named else None,
                 conflict=collides,
+                step=mine.step,
             )
             yield entry
-            yield from _following(entry, mine.lanes.get(pk), zone)
+            yield from _following(entry, mine.lanes.get(pk), zone, reminder.auto_resume)
 
 
 def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entry]:
@@ -243,26 +248,27 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 conflict=len(outlook.days) > 1,
             )
             yield entry
-            yield from _following(entry, outlook, zone)
+            yield from _following(entry, outlook, zone, run.auto_resume)
 
 
-def _following(entry: Entry, outlook: RunOutlook | None, zone: str) -> Iterator[Entry]:
+def _following(entry: Entry, outlook: RunOutlook | None, zone: str, by_itself: bool) -> Iterator[Entry]:
     """Yield the further days of a firing or run that takes several."""
     for plan in outlook.days[1:] if outlook else ():
-        day = _day(plan.ends_at, zone)
+        day = _day(plan.begins_at, zone)
         if day != entry.day:
-            words = f"goes on with {plan.targets:,} if it is resumed"
-            yield replace(entry, day=day, begins=plan.ends_at, ends=plan.ends_at, targets=plan.targets, words=words)
+            words = f"goes on with {plan.targets:,}{'' if by_itself else ' if it is resumed'}"
+            yield replace(entry, day=day, begins=plan.begins_at, ends=plan.ends_at, targets=plan.targets, words=words)
 
 
 def _past(user: Any, accounts: Sequence[int], since: datetime, now: datetime, zone: str) -> Iterator[Entry]:
     """Yield the runs that were made on the days before; only those that the person sees."""
     runs = access.visible(user, Run.objects.filter(archived=False, is_test=False, answers=None))
-    runs = runs.filter(scheduled_for__gte=since, scheduled_for__lt=now, account__in=accounts)
+    runs = runs.filter(Q(account__in=accounts) | Q(lanes__overlap=list(accounts)))
+    runs = runs.filter(scheduled_for__gte=since, scheduled_for__lt=now)
     runs = runs.filter(status__in=[*Run.FINISHED, Run.Status.PAUSED], resume_at=None)
     for run in runs.defer("parts", "reply_parts").order_by("-scheduled_for")[:MOST_PAST]:
         bad = run.status in (Run.Status.FAILED, Run.Status.PAUSED)
-        yield Entry(
+        entry = Entry(
             account=run.account_id,
             day=_day(run.scheduled_for, zone),
             due=run.scheduled_for,
@@ -274,6 +280,8 @@ def _past(user: Any, accounts: Sequence[int], since: datetime, now: datetime, zo
             words=f"{run.get_status_display().lower()}: {run.sent:,} of {run.total:,} sent",
             run=run.pk,
         )
+        # One that was shared stands with each account that sent for it.
+        yield from (replace(entry, account=pk) for pk in {run.account_id, *run.lanes} & set(accounts))
 
 
 # --- capacity --------------------------------------------------------------------------------------------
@@ -290,15 +298,16 @@ def _count(
     idle_days: bool,
 ) -> None:
     """Fill in what is planned and free on each day: by the cap, and by the time that is left at the account's pace."""
-    planned: defaultdict[date, int] = defaultdict(int)
+    planned: Counter[date] = Counter()
+    capped: Counter[date] = Counter()  # by the account's day, which its caps count
     busy: defaultdict[date, list[tuple[datetime, datetime]]] = defaultdict(list)
     for outlook in ahead.lanes[account.pk].outlook.runs:
-        for number, plan in enumerate(outlook.days):
-            day = _day(plan.ends_at, zone)
-            planned[day] += plan.messages
-            first = as_datetime(outlook.first) if number == 0 and outlook.first is not None else None
-            begins = max(first or _opening(snapshot, day, zone), _starts(day, zone))
-            busy[day].append((begins, max(begins, plan.ends_at)))
+        for plan in outlook.days:
+            for day, begins, ends, messages in _by_day(plan, zone):
+                planned[day] += messages
+                busy[day].append((begins, ends))
+            for day, _, _, messages in _by_day(plan, snapshot.hours.timezone):
+                capped[day] += messages
     pace = slowest(snapshot.pace_settings, 1, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1]
     today = _day(now, zone)
     for day in days:
@@ -308,20 +317,49 @@ def _count(
         cell.planned, cell.busy = planned[day], _merged(busy[day])
         cell.used = snapshot.used if day == today else 0
         cell.gaps = list(_gaps(snapshot, cell.busy, day, zone, now))
-        seconds = sum((end - begin).total_seconds() for begin, end in cell.gaps)
-        by_time = seconds / max(pace, 1e-3)
         cap = snapshot.caps[""].on(day)
         cell.capped = cap is not None
-        by_cap = math.inf if cap is None else cap - cell.used - cell.planned
+        free = _free(snapshot, cell.gaps, capped, pace, now)
         cell.down = "" if account.status == Account.Status.ACTIVE else account.get_status_display().lower()
-        cell.free = 0 if cell.down else max(0, int(min(by_time, by_cap)))
+        cell.free = 0 if cell.down else free
         cell.over = now >= Window(zone, *USUAL_HOURS).closes_on(_starts(day, zone) + timedelta(hours=12))
+        tomorrow = _starts(day + timedelta(days=1), zone)
+        cell.closed = not cell.planned and snapshot.hours.next_open(_starts(day, zone)) >= tomorrow
         if not cell.free:
             cell.gaps = []
 
 
-def _opening(snapshot: AccountSnapshot, day: date, zone: str) -> datetime:
-    return snapshot.hours.next_open(_starts(day, zone))
+def _by_day(plan: DayPlan, zone: str) -> Iterator[tuple[date, datetime, datetime, int]]:
+    """Yield the calendar days of a window's day in this timezone: each with begin, end and share of the messages."""
+    begins, left = plan.begins_at, plan.messages
+    while (midnight := _starts(_day(begins, zone) + timedelta(days=1), zone)) < plan.ends_at:
+        share = int(left * ((midnight - begins) / (plan.ends_at - begins)))
+        yield _day(begins, zone), begins, midnight, share
+        begins, left = midnight, left - share
+    yield _day(begins, zone), begins, plan.ends_at, left
+
+
+def _free(
+    snapshot: AccountSnapshot,
+    gaps: Sequence[tuple[datetime, datetime]],
+    planned: Mapping[date, int],
+    pace: float,
+    now: datetime,
+) -> int:
+    """Count the messages that fit into the gaps and below the caps of the account's days."""
+    zone = snapshot.hours.timezone
+    seconds: defaultdict[date, float] = defaultdict(float)
+    for begin, end in gaps:
+        while begin < end:
+            until = min(end, _starts(_day(begin, zone) + timedelta(days=1), zone))
+            seconds[_day(begin, zone)] += (until - begin).total_seconds()
+            begin = until
+    free = 0.0
+    for day, time_left in seconds.items():
+        cap, used = snapshot.caps[""].on(day), snapshot.used if day == _day(now, zone) else 0
+        by_cap = math.inf if cap is None else cap - used - planned.get(day, 0)
+        free += max(0.0, min(time_left / max(pace, 1e-3), by_cap))
+    return int(free)
 
 
 def _merged(spans: list[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:

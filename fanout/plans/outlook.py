@@ -39,11 +39,12 @@ MEASURABLE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DayPlan:
-    """One day of the window: the targets done on it, and when its last message goes out."""
+    """One day of the window: the targets done on it, and when its first and its last message go out."""
 
     date: date
     targets: int
     messages: int
+    begins_at: datetime
     ends_at: datetime
 
 
@@ -59,14 +60,14 @@ class RunOutlook:
     period: SendingPeriod | None = None  # in which its first message goes out
     in_front: list[int] = field(default_factory=list)
 
-    def add(self, period: SendingPeriod, at: float, messages: int, targets: int) -> None:
+    def add(self, period: SendingPeriod, first: float, last: float, messages: int, targets: int) -> None:
         self.messages += messages
         self.targets += targets
-        self.last = at
+        self.last, begins_at = last, as_datetime(first)
         if self.days and self.days[-1].date == period.day:
             day = self.days.pop()
-            messages, targets = messages + day.messages, targets + day.targets
-        self.days.append(DayPlan(period.day, targets, messages, as_datetime(at)))
+            messages, targets, begins_at = messages + day.messages, targets + day.targets, day.begins_at
+        self.days.append(DayPlan(period.day, targets, messages, begins_at, as_datetime(last)))
 
 
 @dataclass(slots=True)
@@ -107,7 +108,7 @@ def look_ahead(
         if run.period is None:
             run.first, run.period = block.first, block.period
             run.in_front = _begun(ahead.runs, block.number) if block.number in may_send else []
-        run.add(block.period, block.last, block.messages, block.targets)
+        run.add(block.period, block.first, block.last, block.messages, block.targets)
         if block.period.account_day is not None:
             ahead.by_cap[account.counted(queue[block.number])][block.period.account_day] += block.messages
             ahead.new_chats[block.period.account_day] += block.targets * queue[block.number].new_chats
@@ -125,7 +126,7 @@ def messages_left_at(account: AccountSnapshot, queue: Sequence[Queued], at: date
         if block.first >= at.timestamp():
             break
         sent = _part_before(block, at.timestamp())
-        ahead.runs[block.number].add(block.period, block.last, sent, block.targets)
+        ahead.runs[block.number].add(block.period, block.first, block.last, sent, block.targets)
     return sum(queued.work.messages for queued in queue) - sum(run.messages for run in ahead.runs)
 
 
@@ -220,9 +221,13 @@ def merged_days(days: Sequence[DayPlan]) -> list[DayPlan]:
     """Return the days of all lanes, in order."""
     merged: dict[date, DayPlan] = {}
     for day in days:
-        other = merged.get(day.date, DayPlan(day.date, 0, 0, day.ends_at))
+        other = merged.get(day.date, DayPlan(day.date, 0, 0, day.begins_at, day.ends_at))
         merged[day.date] = DayPlan(
-            day.date, day.targets + other.targets, day.messages + other.messages, max(day.ends_at, other.ends_at)
+            day.date,
+            day.targets + other.targets,
+            day.messages + other.messages,
+            min(day.begins_at, other.begins_at),
+            max(day.ends_at, other.ends_at),
         )
     return [merged[date] for date in sorted(merged)]
 

@@ -150,7 +150,10 @@ def _not_again(run: Run) -> str:
     if run.is_test:
         return "This was a test: send another one from the reminder's page."
     if run.step:
-        return "This was a follow-up: running it again would send the first message to everyone. “Retry failed” repeats what failed."
+        return (
+            "This was a follow-up: running it again would send the first message to everyone. "
+            "“Retry failed” repeats what failed."
+        )
     if len(run.parts) > 1 and run.targets.filter(parts_sent__gt=0).exists():
         return "Some recipients got a part of it already: use “Retry failed”, which sends them only the rest."
     if run.reminder.runs.filter(status__in=Run.UNDER_WAY, answers=None, is_test=False).exists():

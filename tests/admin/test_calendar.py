@@ -121,6 +121,36 @@ def test_the_secret_of_someone_who_left_opens_nothing(operator: Any) -> None:
     assert Client().get(address).status_code == 404
 
 
+def test_the_secret_of_someone_who_may_not_log_in_opens_nothing(operator: Any) -> None:
+    address = made(operator)
+    assert Client().get(address).status_code == 200
+    operator.is_staff = False
+    operator.save(update_fields=["is_staff"])
+    assert Client().get(address).status_code == 404
+
+
+def test_who_has_left_a_team_sees_nothing_of_it_at_once(operator: Any, team: Any, colleague: Any) -> None:
+    operator.groups.add(team)
+    reminder = fires_tomorrow(colleague, title="Choir", team=team)
+    reminder.account.team = team
+    reminder.account.save(update_fields=["team"])
+    address = made(operator)
+    assert b"Choir" in Client().get(address).content
+    operator.groups.remove(team)
+    assert b"Choir" not in Client().get(address).content
+
+
+def test_follow_ups_that_meet_at_one_time_have_ids_of_their_own(operator: Any) -> None:
+    daily = {"schedule": "cron", "cron": "0 10 * * *", "fire_at": None}
+    reminder = fires_tomorrow(operator, title="Choir", follow_up_days=[1, 2], **daily)
+    for step in (1, 2):
+        reminder.follow_up_parts.create(step=step, position=step, kind="text", text="Again")
+    text = Client().get(made(operator)).content.decode().replace("\r\n ", "")
+    ids = [line for line in text.splitlines() if line.startswith("UID:")]
+    assert len(ids) > 60, "of each of some 30 days the firing and the follow-ups of those before"
+    assert len(ids) == len(set(ids))
+
+
 @pytest.mark.parametrize("token", ["x", "a" * 500, "%C3%A9"])
 def test_a_wrong_secret(token: str) -> None:
     assert Client().get(f"/admin/calendar/{token}.ics").status_code == 404

@@ -223,7 +223,13 @@ def test_follow_ups_are_shown_to_those_who_see_the_reminder(operator: User, coll
     assert shown(operator) == ["Private (follow-up 1)"]
     assert shown(colleague) == []
     ReminderFactory.create(
-        owner=colleague, account=account, title="Theirs", targets=1, enabled=True, cron="0 * * * *", schedule="cron",
+        owner=colleague,
+        account=account,
+        title="Theirs",
+        targets=1,
+        enabled=True,
+        cron="0 * * * *",
+        schedule="cron",
         next_fire_at=now + HOUR / 2,
     )
     assert {*shown(colleague)} == {"Theirs"}

@@ -149,8 +149,11 @@ def test_owner_and_team_are_told_once_a_week(account, viewer):
 @pytest.mark.parametrize(
     ("before", "words"),
     [
-        (Result(sent=10, opted_out=1), "Many people opt out: 30 per 1,000 messages in the last seven days; before, too"),
-        (Result(sent=100, opted_out=1), "Opt-outs have more than doubled: 30 per 1,000 messages in the last seven days, 10 in the"),
+        (Result(sent=10, opted_out=1), "Many people opt out: 30 per 1,000 messages in the last seven days; before,"),
+        (
+            Result(sent=100, opted_out=1),
+            "Opt-outs have more than doubled: 30 per 1,000 messages in the last seven days, 10",
+        ),
         (Result(sent=100), "Opt-outs have begun: 30 per 1,000 messages in the last seven days, 0 in the seven before."),
     ],
 )

@@ -91,7 +91,8 @@ def test_a_colleague_reads_nothing_about_private_recipients(operator: Any, colle
     private = {"owner": operator, "kind": "person", "fields": {"salary": "5000"}}
     for n in range(4):
         RecipientFactory.create(**private, address=f"+60120000{n:03d}", name=f"Secret {n}", tags=["north"])
-    RecipientFactory.create(owner=operator, team=team, name="Ann", tags=["north"], kind="person", address="+60120009000")
+    shared: dict[str, Any] = {"owner": operator, "team": team, "kind": "person"}
+    RecipientFactory.create(**shared, name="Ann", tags=["north"], address="+60120009000")
     account = AccountFactory.create(owner=operator, team=team)
     own = SegmentFactory.create(owner=operator, team=team, name="North", tags=["north"])
     reminder = ReminderFactory.create(owner=operator, team=team, account=account, segment=own, parts=())

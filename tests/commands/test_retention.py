@@ -67,7 +67,8 @@ def test_retention_deletes_what_is_old_and_finished(old_and_new):
 def test_a_run_stays_until_its_follow_ups_are_over(next_in_days, follow_up, deleted):
     now, long_ago = timezone.now(), timezone.now() - timedelta(days=400)
     next_step_at = now + timedelta(days=next_in_days) if next_in_days else None
-    parent = RunFactory.create(status="success", finished_at=long_ago, scheduled_for=long_ago, next_step_at=next_step_at)
+    times = {"finished_at": long_ago, "scheduled_for": long_ago, "next_step_at": next_step_at}
+    parent = RunFactory.create(status="success", **times)
     if follow_up:
         why = {"pause_reason": "operator"} if follow_up == "paused" else {}
         finished_at = long_ago if follow_up == "success" else None

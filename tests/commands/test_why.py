@@ -57,7 +57,7 @@ def test_forecast_of_a_reminder_and_a_run():
 def test_several_days_of_a_forecast_are_a_table(number: int, lines: list[str]) -> None:
     first = datetime(2026, 3, 2, 17, tzinfo=UTC)
     plan = [first + timedelta(days=n) for n in range(number)]
-    known = Forecast(None, None, False, 0, "", [DayPlan(at.date(), 10, 20, at) for at in plan], "")
+    known = Forecast(None, None, False, 0, "", [DayPlan(at.date(), 10, 20, at, at) for at in plan], "")
     assert [line.split()[0] for line in days(known, "UTC")] == lines
 
 

@@ -92,7 +92,7 @@ def tell_stories(owner: User) -> list[Run]:
     """Start, pause and cancel some runs: three events each."""
     account = {"reminder__account__owner": owner, "status": "queued", "targets": {"pending": 1}}
     runs = [RunFactory.create(**account) for _ in range(RUNS)]
-    Run.objects.filter(pk__in=[run.pk for run in runs]).update(status="running")
+    Run.objects.filter(pk__in=[run.pk for run in runs]).update(status="running", first_attempt_at=timezone.now())
     for run in runs:
         controls.pause(run, owner, timezone.now())
         controls.cancel(run, owner, timezone.now())

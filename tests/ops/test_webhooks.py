@@ -21,6 +21,7 @@ from fanout.models import InboundEvent, Notification, Run, RunTarget, WebhookDel
 from fanout.ops import webhooks
 from fanout.runs import controls
 from tests.admin.conftest import login
+from tests.engine.stage import fresh
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory
 
 pytestmark = pytest.mark.django_db
@@ -91,7 +92,7 @@ def test_a_run_is_told_in_order_and_verifies(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="queued", targets={"pending": 2})
     with Hook(OK) as hook:
         row = endpoint(operator, hook.url)
-        Run.objects.filter(pk=run.pk).update(status="running")
+        Run.objects.filter(pk=run.pk).update(status="running", first_attempt_at=timezone.now())
         controls.pause(run, operator, timezone.now())
         controls.cancel(run, operator, timezone.now())
         until_quiet()
@@ -104,6 +105,43 @@ def test_a_run_is_told_in_order_and_verifies(operator):
     assert (paused["data"]["status"], paused["data"]["total"]) == ("paused", 2)
     assert run.title in paused["text"]
     assert not WebhookEvent.objects.exists()
+
+
+def kinds_of(run: Run) -> list[str]:
+    return list(WebhookEvent.objects.filter(run_id=run.pk).order_by("pk").values_list("kind", flat=True))
+
+
+def test_a_run_that_waits_first_is_told_at_its_first_attempt_and_not_again_after_a_pause(stage):
+    account = stage.account(hours_start=10, hours_end=18, max_send_per_minute=20)
+    endpoint(stage.user, "http://127.0.0.1:9/x")
+    run = stage.fire(stage.reminder(account, groups=60))
+    stage.play(600)
+    assert fresh(run).status == Run.Status.WAITING
+    assert kinds_of(run) == []
+    stage.play(3600 - 600 + 60)
+    assert fresh(run).status == Run.Status.RUNNING
+    assert kinds_of(run) == ["run.started"]
+    controls.pause(run, stage.user, stage.now)
+    stage.play(60)
+    assert controls.resume(run, stage.user, stage.now).ok
+    stage.play(600)
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries()) == 60
+    assert kinds_of(run) == ["run.started", "run.paused", "run.finished"]
+    assert WebhookEvent.objects.get(kind="run.started").facts["status"] == "running"
+
+
+def test_a_run_that_collects_single_messages_tells_only_that_it_is_paused(stage):
+    endpoint(stage.user, "http://127.0.0.1:9/x")
+    reminder = stage.reminder(stage.account(max_send_per_minute=20), groups=40)
+    run = stage.fire(reminder)
+    Run.objects.filter(pk=run.pk).update(collects="single messages")
+    stage.play(30)
+    controls.pause(run, stage.user, stage.now)
+    assert controls.resume(run, stage.user, stage.now).ok
+    stage.play(600)
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert kinds_of(run) == ["run.paused"]
 
 
 def test_targets_replies_opt_outs_and_accounts(operator):
@@ -130,6 +168,29 @@ def test_targets_replies_opt_outs_and_accounts(operator):
     assert said["account.suspended"]["data"]["reason"] == "banned"
 
 
+def says(run: Run, words: str, target: RunTarget | None = None) -> None:
+    event = InboundEventFactory.create(
+        account=run.account, kind="reply", words={"text": words}, run_target_id=target.pk if target else None
+    )
+    InboundEvent.objects.filter(pk=event.pk).update(state="new")
+    InboundEvent.objects.filter(pk=event.pk).update(state="done")
+
+
+def test_a_reply_goes_in_order_with_its_run_and_holds_back_no_other_of_its_account(operator):
+    account = AccountFactory.create(owner=operator)
+    targets = {"sent": 1, "pending": 1}
+    runs = [RunFactory.create(reminder__account=account, status="running", targets=targets) for _ in range(2)]
+    endpoint(operator, "http://127.0.0.1:9/x")
+    for run in runs:
+        says(run, "yes", run.targets.get(status="sent"))
+        controls.pause(run, operator, timezone.now())
+    says(runs[0], "hello")
+    webhooks.fan_out(timezone.now())
+    subjects = list(WebhookDelivery.objects.order_by("pk").values_list("kind", "subject"))
+    of_runs = [(kind, f"run {run.pk}") for run in runs for kind in ("reply", "run.paused")]
+    assert subjects == [*of_runs, ("reply", f"account {runs[0].account_id}")]
+
+
 def test_endpoints_get_only_what_is_theirs_and_wanted(operator, colleague, team):
     shared = RunFactory.create(reminder__account__owner=operator, team=team, status="running", targets={"pending": 1})
     with Hook(OK) as mine, Hook(OK) as theirs, Hook(OK) as teams, Hook(OK) as other:
@@ -147,8 +208,9 @@ def test_who_has_left_the_team_gets_nothing_more(operator, colleague, team):
         person.groups.add(team)
     with Hook(OK) as hook:
         mine = endpoint(operator, hook.url, team=team)
-        run = RunFactory.create(owner=colleague, team=team, account=AccountFactory(owner=colleague, team=team))
-        Run.objects.filter(pk=run.pk).update(status="running", started_at=timezone.now())
+        account = AccountFactory.create(owner=colleague, team=team)
+        run = RunFactory.create(owner=colleague, team=team, account=account)
+        Run.objects.filter(pk=run.pk).update(status="running", first_attempt_at=timezone.now())
         until_quiet()
         assert told(hook) == ["run.started"]
         operator.groups.remove(team)
@@ -204,6 +266,28 @@ def test_one_that_is_not_taken_holds_back_the_rest_of_its_run_and_is_repeated_wi
     assert set(WebhookDelivery.objects.values_list("state", flat=True)) == {"delivered"}
 
 
+def pending(row: WebhookEndpoint, subjects: int, each: int = 1, **facts: Any) -> None:
+    plain = {"endpoint": row, "kind": "reply", "payload": {}, "created_at": timezone.now()} | facts
+    WebhookDelivery.objects.bulk_create(
+        WebhookDelivery(message_id=f"{row.pk} {n}", subject=f"run {n % subjects}", **plain)
+        for n in range(subjects * each)
+    )
+
+
+def test_an_endpoint_with_very_many_subjects_leaves_the_others_their_turns(operator):
+    busy, other = (endpoint(operator, f"http://127.0.0.1:9/{n}") for n in range(2))
+    now = timezone.now()
+    pending(busy, 1_100, created_at=now - timedelta(hours=1))
+    pending(other, 1, each=2, created_at=now, attempts=1, next_attempt_at=now)
+    with webhooks.Poster() as poster:
+        poster.start(now + timedelta(seconds=1))
+        chosen = [(one.endpoint, one.message_id) for one in poster.under_way.values()]
+        while poster.under_way:
+            poster.record(webhooks.TIMEOUT, now)
+    assert sorted(row.pk for row, _ in chosen) == [busy.pk] * webhooks.EACH + [other.pk]
+    assert (other, f"{other.pk} 0") in chosen
+
+
 def test_two_secrets_are_valid_while_they_are_rotated(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
     with Hook(OK) as hook:
@@ -257,6 +341,16 @@ def test_a_receiver_that_answers_garbage_does_not_stop_others(operator, answer):
         until_quiet()
     assert told(good) == ["run.paused"]
     assert WebhookDelivery.objects.get(state="pending").attempts == 1
+
+
+def test_one_that_is_sent_again_begins_with_the_shortest_wait(operator):
+    now = timezone.now()
+    with Hook(NO) as hook:
+        pending(endpoint(operator, hook.url), 1, attempts=8, state="failed", settled_at=now)
+        webhooks.resend([WebhookDelivery.objects.get()], operator, now)
+        webhooks.step(now)
+    row = WebhookDelivery.objects.get()
+    assert (row.attempts, row.next_attempt_at) == (1, now + timedelta(seconds=webhooks.WAITS[0]))
 
 
 def test_410_switches_off(operator):

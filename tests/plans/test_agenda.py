@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from accounts.models import Account
-from fanout.plans.agenda import Agenda, Entry, agenda
+from fanout.plans.agenda import Agenda, Entry, agenda, gap_in_words
 from fanout.plans.forecast import forecast_reminder
 from reminders.models import Reminder
 from tests.factories import AccountFactory, DailyLimitFactory, ReminderFactory, RunFactory, UserFactory
@@ -191,3 +192,70 @@ def test_a_far_month_is_not_planned() -> None:
     due(account, NOW + timedelta(days=90))
     far = [date(2026, 4, 5)]
     assert not look(account, far).on(far[0])
+
+
+def test_a_closed_day_is_not_full() -> None:
+    account = AccountFactory.create(timezone="UTC", send_days=[1, 2, 3, 4, 5])
+    saturday = look(account).cells[account.pk, WEEK[5]]
+    assert (saturday.full, saturday.words("UTC"), saturday.gaps) == (False, "closed", [])
+    assert look(account).cells[account.pk, WEEK[4]].gaps
+
+
+def test_a_window_of_another_timezone_is_busy_on_both_days_of_the_reader() -> None:
+    account = AccountFactory.create(timezone="Asia/Kuala_Lumpur", max_send_per_minute=2, send_burst=1)
+    opens = datetime(2026, 1, 6, 6, tzinfo=ZoneInfo("Asia/Kuala_Lumpur"))  # Monday 14:00 in Los Angeles
+    due(account, opens, targets=1300, timezone="Asia/Kuala_Lumpur")
+    zone = "America/Los_Angeles"
+    found = look(account, zone=zone)
+    monday, tuesday = (found.cells[account.pk, day] for day in (MONDAY, TUESDAY))
+    assert monday.planned + tuesday.planned == 1300
+    assert 1100 < monday.planned < 1300, "until midnight ten of eleven hours"
+    assert [gap_in_words(*gap, zone) for gap in monday.gaps] == ["06:00–14:00"]
+    assert monday.busy[0][1] == tuesday.busy[0][0] == datetime(2026, 1, 6, tzinfo=ZoneInfo(zone))
+
+
+def test_caps_are_those_of_the_accounts_days() -> None:
+    account = AccountFactory.create(timezone="Asia/Kuala_Lumpur", max_send_per_minute=60)
+    DailyLimitFactory.create(account=account, limit=100)
+    opens = datetime(2026, 1, 7, 6, tzinfo=ZoneInfo("Asia/Kuala_Lumpur"))  # Tuesday 14:00 in Los Angeles
+    due(account, opens, targets=100, timezone="Asia/Kuala_Lumpur")
+    tuesday = look(account, zone="America/Los_Angeles").cells[account.pk, TUESDAY]
+    assert (tuesday.planned, tuesday.free) == (100, 100), "until 08:00 it is Tuesday in Kuala Lumpur, with its own cap"
+
+
+def test_the_last_hour_of_the_day_on_which_clocks_go_back() -> None:
+    zone, day = "Europe/Berlin", date(2026, 10, 25)
+    now, last = datetime(2026, 10, 24, 9, tzinfo=UTC), datetime(2026, 10, 25, 23, 30, tzinfo=ZoneInfo(zone))
+    account = AccountFactory.create()
+    hours = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
+    due(account, last.astimezone(UTC), timezone=zone, **hours)
+    assert len(agenda(account.owner, [day], zone, now).on(day)) == 1
+
+
+@pytest.mark.parametrize(
+    ("by_itself", "words"), [(True, "goes on with 10"), (False, "goes on with 10 if it is resumed")]
+)
+def test_a_further_day_begins_with_its_first_message(by_itself: bool, words: str) -> None:
+    account = AccountFactory.create(timezone="UTC", max_send_per_minute=1, send_burst=1)
+    DailyLimitFactory.create(account=account, limit=10)
+    due(account, NOW + timedelta(hours=2), targets=15 + 5, auto_resume=by_itself)
+    found = look(account)
+    (entry,) = entries(found, account, TUESDAY)
+    assert (entry.begins, entry.words) == (datetime(2026, 1, 6, 6, tzinfo=UTC), words)
+    assert entry.ends is not None
+    assert entry.ends - entry.begins >= timedelta(minutes=8)
+
+
+def test_a_past_run_stands_with_every_account_that_sent_for_it() -> None:
+    account = AccountFactory.create()
+    other, third = (AccountFactory.create(owner=account.owner) for _ in range(2))
+    run = RunFactory.create(
+        reminder__account=account,
+        lanes=[account.pk, other.pk],
+        scheduled_for=NOW - timedelta(hours=1),
+        status="success",
+        targets={"sent": 2},
+    )
+    found = look(account)
+    assert [entry.run for one in (account, other) for entry in entries(found, one, MONDAY)] == [run.pk, run.pk]
+    assert not entries(found, third, MONDAY)

@@ -504,7 +504,8 @@ def ask_lanes(*lanes: LaneWork, window: Window = DAY, now: datetime = NOW, zone:
 
 
 def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
-    return DayPlan(date(2026, 1, n), targets, messages, datetime(2026, 1, n, hour, tzinfo=UTC))
+    at = datetime(2026, 1, n, hour, tzinfo=UTC)
+    return DayPlan(date(2026, 1, n), targets, messages, at, at)
 
 
 def outlook(first: float | None, last: float | None, *days: DayPlan) -> RunOutlook:

@@ -78,8 +78,9 @@ def account(**fields: Any) -> AccountSnapshot:
     return AccountSnapshot(**stated | fields)
 
 
-def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
-    return DayPlan(date(2026, 1, n), targets, messages, datetime(2026, 1, n, hour, tzinfo=UTC))
+def day(n: int, targets: int, messages: int, hour: int, begins: int | None = None) -> DayPlan:
+    first, last = (datetime(2026, 1, n, at, tzinfo=UTC) for at in (hour if begins is None else begins, hour))
+    return DayPlan(date(2026, 1, n), targets, messages, first, last)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
     [
         case([], [], id="none"),
         case([day(5, 2, 4, 10)], [day(5, 2, 4, 10)], id="one"),
-        case([day(5, 2, 4, 10), day(5, 1, 3, 9)], [day(5, 3, 7, 10)], id="the-same-ends-with-the-later"),
-        case([day(5, 2, 4, 9), day(5, 1, 3, 10)], [day(5, 3, 7, 10)], id="whichever-comes-first"),
+        case([day(5, 2, 4, 10), day(5, 1, 3, 9)], [day(5, 3, 7, 10, 9)], id="the-same-ends-with-the-later"),
+        case([day(5, 2, 4, 9), day(5, 1, 3, 10)], [day(5, 3, 7, 10, 9)], id="whichever-comes-first"),
         case([day(6, 1, 1, 9), day(5, 2, 4, 10)], [day(5, 2, 4, 10), day(6, 1, 1, 9)], id="in-order"),
     ],
 )
@@ -103,7 +104,7 @@ def outlook(first: float | None, last: float | None, *days: DayPlan) -> RunOutlo
 def test_several_runs_as_if_they_were_one() -> None:
     late, early = outlook(50.0, 90.0, day(5, 2, 2, 9)), outlook(10.0, 60.0, day(5, 1, 1, 8))
     one = combined([late, outlook(None, None), early])
-    assert (one.first, one.last, one.targets, one.days) == (10.0, 90.0, 3, [day(5, 3, 3, 9)])
+    assert (one.first, one.last, one.targets, one.days) == (10.0, 90.0, 3, [day(5, 3, 3, 9, 8)])
     assert combined([outlook(None, None), late]) is late
     assert combined([]) == RunOutlook()
     assert combined([outlook(None, None)]) == RunOutlook()

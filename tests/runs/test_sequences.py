@@ -157,7 +157,8 @@ def waits_for_a_lock() -> bool:
         # Not the transaction's snapshot of the statistics.
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())"
+            "SELECT EXISTS (SELECT FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database())"
         )
         return bool(cursor.fetchone()[0])
 

@@ -91,8 +91,8 @@ class Command(CrierCommand):
 
 
 def old_runs(before: datetime) -> QuerySet[Run]:
-    """Return finished runs before that time, without those whose Message 2 is newer: it would be deleted, too. Those that
-    a follow-up is still to come of stay, and those with a newer one: it goes by their targets."""
+    """Return finished runs before that time, without those whose Message 2 is newer: it would be deleted, too. Runs
+    stay while a follow-up is still to come or newer: it goes by their targets."""
     old = Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before, next_step_at=None)
     newer = Run.objects.exclude(pk__in=old.values("pk"))
     old = old.exclude(Exists(newer.filter(answers=OuterRef("pk"))))
