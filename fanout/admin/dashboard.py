@@ -179,10 +179,10 @@ class Ahead:
 def shown_to(user: Any, firings: Sequence[Firing]) -> list[Firing]:
     """Return the firings without the follow-ups of reminders that the person does not see: those fill the queues of
     shared accounts too, and are counted there."""
-    steps = {firing.reminder.pk for firing in firings if firing.step}
-    reminders = access.visible(user, Reminder.objects.filter(pk__in=steps))
-    seen = set(reminders.values_list("pk", flat=True)) if steps else set()
-    return [firing for firing in firings if not firing.step or firing.reminder.pk in seen]
+    of_others = {one.reminder.pk for one in firings if one.step and one.reminder.owner_id != user.pk}
+    reminders = access.visible(user, Reminder.objects.filter(pk__in=of_others))
+    unseen = of_others - set(reminders.values_list("pk", flat=True)) if of_others else of_others
+    return [one for one in firings if not one.step or one.reminder.pk not in unseen]
 
 
 def lanes_ahead(

@@ -196,7 +196,7 @@ def test_a_follow_up_to_a_person_who_has_replied_is_not_claimed(
     replied_at: datetime | None, parts_sent: int, granted: bool
 ) -> None:
     first = pending(make_run("success"), status="sent", claimed_at=EARLIER)
-    follows = {"follow_up": True, "follows": first.run, "step": 1}
+    follows: dict[str, Any] = {"follow_up": True, "follows": first.run, "step": 1}
     run = make_run(reminder=first.run.reminder, scheduled_for=LATER, account=first.account, **follows)
     target = pending(run, recipient=first.recipient, address=first.address, parts_sent=parts_sent)
     in_flight(first.run, claimed_at=EARLIER - SECOND)  # to another person

@@ -37,6 +37,7 @@ from config.admin_site import MOST_SEARCHED
 from fanout.admin.recipient_admin import as_in_addresses
 from fanout.admin.reminder_draft import PART_KIND as PART_OF_DRAFT
 from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
+from fanout.api.door import IN_CHUNKS, PREFIX
 from fanout.inbound import complaints, mails, notices, origins, reply_mails, webhooks
 from fanout.ops import exports
 from fanout.rules import message_ids
@@ -297,6 +298,7 @@ READERS: dict[str, Reader] = {
         webhooks.TOKEN.match(text),
     ),
     "log line": logs.redacted,
+    "path of the API": lambda text: (IN_CHUNKS.fullmatch(f"{PREFIX}runs/{text}"), IN_CHUNKS.fullmatch(text)),
     "certificates": channel_settings.certificates,
     **{
         f"setting: {kind}": of_kind(kind)
@@ -330,6 +332,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/whatsapp/bridge/conditions.py": ("answer of the bridge",),
     "config/env.py": "Only the person who installs Crier writes the environment.",
     "config/logs.py": ("log line",),
+    "fanout/api/door.py": ("path of the API",),
     "fanout/admin/recipient_admin.py": ("search for an address", "search words"),
     "fanout/admin/reminder_draft.py": ("name of a form's field",),
     "fanout/engine/connection.py": "The pattern reads Crier's own SQL.",
