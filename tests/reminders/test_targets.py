@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from time import monotonic
 
 import pytest
 from django.db import connection
@@ -40,6 +41,15 @@ def queries(reminder: Reminder, listed: list[Entry]) -> int:
     return len(asked)
 
 
+def rows_read() -> int:
+    """Return how many recipients this connection has read in its transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'reminders_recipient'"
+        )
+        return int(cursor.fetchone()[0])
+
+
 def test_a_long_list_takes_as_many_queries_as_a_short_one() -> None:
     short, long = entries(100, flat="{}"), entries(5_000, flat="{}")
     fresh = queries(ReminderFactory.create(), short)
@@ -57,11 +67,31 @@ def test_a_long_list_is_stored_without_reading_the_others_for_every_row() -> Non
     RecipientFactory.create_batch(20)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE reminders_recipient")  # for so few rows any plan is good
+        before = rows_read()
         assert targets.store_recipients(entries(people), UserFactory.create()) == people
-        cursor.execute(
-            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'reminders_recipient'"
-        )
-        assert cursor.fetchone()[0] < 20 * people
+    assert rows_read() - before < 20 * people
+
+
+def test_known_people_are_added_in_linear_time_after_a_list_was_deleted() -> None:
+    """Statistics call the table empty then, and a plan for an empty table compares every row with every other."""
+    RecipientFactory.create_batch(300)
+    Recipient.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE reminders_recipient")
+
+    def seconds(people: int) -> float:
+        targets.store_recipients(entries(people), UserFactory.create())
+        other = UserFactory.create()
+        Recipient.objects.update(follow_up_attempts=1)
+        started = monotonic()
+        targets.store_recipients(entries(people), other)
+        taken = monotonic() - started
+        assert set(Recipient.objects.values_list("follow_up_attempts", flat=True)) == {1}
+        return taken
+
+    short = seconds(500)
+    Recipient.objects.all().delete()
+    assert seconds(4_000) < 25 * short, "eight times as many; sixty-four times as long with the plan for an empty table"
 
 
 def test_a_list_becomes_targets_in_its_order() -> None:
