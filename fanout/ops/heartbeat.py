@@ -3,7 +3,8 @@
 A cluster can stand still with all its processes alive: a worker killed -9 while it waited for work keeps the
 lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So its heartbeat,
 written from the cluster's main process, needs proof of both: the guard went round, and a worker took a task (a ping,
-when there is no other). `manage.py up` and systemd restart a cluster whose heartbeat stops.
+when there is no other). `manage.py up` and systemd restart a cluster whose heartbeat stops; where neither watches, it
+ends itself, so that Compose starts it anew.
 
 A lane that could send and makes no progress is freed, and its owner is told.
 """
@@ -39,6 +40,7 @@ from fanout.rules.liveness import (
     CLUSTER_SILENT_AFTER,
     CLUSTERS,
     DRIVER_SILENT_AFTER,
+    END_CLUSTER_AFTER,
     GUARD_SILENT_AFTER,
     PING_AFTER,
     WORKERS_SILENT_AFTER,
@@ -59,6 +61,12 @@ def silent_clusters() -> list[str]:
 
 def beating_drivers() -> list[Driver]:
     return list(Driver.objects.filter(beat_at__gte=Now() - DRIVER_SILENT_AFTER))
+
+
+def drivers_among(sentinel_pid: int) -> bool:
+    """Return whether a living child of the sentinel drives lanes."""
+    pids = [child.pid for child in psutil.Process(sentinel_pid).children() if _is_alive(child.pid)]
+    return Driver.objects.filter(host=socket.gethostname(), pid__in=pids, ended_at=None).exists()
 
 
 def pong() -> None:
@@ -100,12 +108,16 @@ class Heart:
         self.pulse = pulse
         self.sentinel_pid = sentinel_pid
         self.pinged_at: float | None = None
+        self.problem_since: float | None = None
+        self.hangs = False
 
     def step(self, now: float) -> bool:
         problem = self.problem(now)
         if problem:
             log.error("no heartbeat: %s", problem, extra={"cluster": self.cluster})
+            self._look_whether_it_hangs(now)
             return False
+        self.problem_since = None
         if self._needs_ping(now):
             async_task("fanout.ops.heartbeat.pong", q_options={"cluster": self.cluster, "save": False})
             self.pinged_at = now
@@ -129,6 +141,13 @@ class Heart:
     def _needs_ping(self, now: float) -> bool:
         return now - self.pulse.task_at.value > PING_AFTER.total_seconds() and not self._unanswered
 
+    def _look_whether_it_hangs(self, now: float) -> None:
+        """Set `hangs` when the problem has lasted. While the database is away, anything may stand still."""
+        self.problem_since = now if self.problem_since is None else self.problem_since
+        if now - self.problem_since > END_CLUSTER_AFTER.total_seconds():
+            execute("SELECT 1 AS answers", {})
+            self.hangs = True
+
     def _write(self) -> None:
         beat = ClusterBeat(cluster=self.cluster, host=socket.gethostname(), pid=os.getpid(), beat_at=Now())
         ClusterBeat.objects.bulk_create(
@@ -146,7 +165,7 @@ class Heart:
                 log.warning("heartbeat not written: %s", problem, extra={"cluster": self.cluster})
                 connection.close()
                 # Without the database no task can run: the ping starts again later.
-                self.pinged_at = None
+                self.pinged_at = self.problem_since = None
             time.sleep(CLUSTER_BEATS_EVERY.total_seconds())
 
 
@@ -155,10 +174,11 @@ def forget_old_beats(now: datetime) -> None:
     ClusterBeat.objects.filter(beat_at__lt=now - FORGOTTEN_AFTER).delete()
 
 
-def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
+def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> Heart:
     """Write heartbeats from a thread. Call it after the cluster forked: connections must not be shared."""
     heart = Heart(cluster, pulse, sentinel_pid)
     threading.Thread(target=heart.beat_for_ever, name="heartbeat", daemon=True).start()
+    return heart
 
 
 def beat_of_bridge() -> None:

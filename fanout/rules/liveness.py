@@ -38,6 +38,11 @@ GUARD_SILENT_AFTER = timedelta(seconds=20)
 FIRST_BEAT_WITHIN = timedelta(seconds=60)
 #: The cluster stops beating. All workers may be inside a task until its time limit of 120 s, and a ping waits behind.
 WORKERS_SILENT_AFTER = timedelta(seconds=160)
+#: A cluster that has stopped beating for one of these two reasons ends itself, where nothing outside does it earlier:
+#: Compose restarts only what has ended.
+END_CLUSTER_AFTER = timedelta(seconds=30)
+#: Its drivers have so long to store their results and hand over; a call takes at most 12 s.
+HAND_OVER_WITHIN = timedelta(seconds=15)
 
 # --- bridges, which beat every second from their event loop -------------------------------------------------
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,19 +32,23 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 ROOT = Path(settings.BASE_DIR)
 PATIENCE = 120.0
+CLUSTER = ("manage.py", "cluster", "drivers")
 
 
 class Cluster:
     """`manage.py cluster drivers` on the test database."""
 
-    def __init__(self, folder: Path, sandbox: SandboxServer, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, sandbox: SandboxServer, program: Sequence[str] = CLUSTER, **environment: str
+    ) -> None:
         self.log = folder / "cluster.log"
+        self.program = program
         self.environment = crier_environment() | {"SANDBOX_URL": sandbox.url, "Q_CLUSTER_NAME": "drivers"} | environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Cluster:
         with self.log.open("ab") as log:
-            command = [sys.executable, "manage.py", "cluster", "drivers"]
+            command = [sys.executable, *self.program]
             # In a session of its own, so that a test can signal the whole group.
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
@@ -162,6 +167,43 @@ def test_sending_goes_on_soon_after_a_worker_is_killed(stage: Stage, sandbox: Sa
         assert not sandbox.book().duplicates("to", "part")
     finally:
         cluster.kill()
+
+
+SHORT_PATIENCE = """
+import sys
+from datetime import timedelta
+from manage import main
+from fanout.rules import liveness
+
+liveness.GUARD_SILENT_AFTER = timedelta(seconds=2)
+liveness.END_CLUSTER_AFTER = timedelta(seconds=1)
+sys.argv = ["manage.py", "cluster", "drivers"]
+main()
+"""
+
+
+def test_a_cluster_that_hangs_ends_itself_and_leaves_nothing_in_doubt(
+    stage: Stage, sandbox: SandboxServer, tmp_path: Path
+) -> None:
+    """Where only its end is noticed, as under Compose, it would be up and send nothing for ever."""
+    account = stage.account(max_send_per_minute=600, config={"url": sandbox.url})
+    run = all_day(stage, account, 1000)
+    cluster = Cluster(tmp_path, sandbox, program=["-c", SHORT_PATIENCE]).start()
+    try:
+        until(lambda: len(sandbox.book().deliveries()) > 20)
+        main, sentinel, *children = cluster.tree()
+        sentinel.suspend()  # as a lock does that a killed worker has taken with it
+        until(lambda: cluster.process is not None and cluster.process.poll() is not None)
+        assert cluster.process is not None
+        assert cluster.process.returncode == 1
+        assert "the cluster hangs; it ends, to be started again" in cluster.log.read_text()
+        until(lambda: not any(child.is_running() for child in (main, sentinel, *children)), patience=5)
+        assert not Driver.objects.filter(ended_at=None).exists(), "the drivers have handed over"
+        assert not run.targets.filter(status__in=("sending", "unconfirmed")).exists()
+    finally:
+        for process in (main, sentinel, *children):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def test_a_kill_while_no_result_can_be_stored_leaves_what_was_in_flight_in_doubt_and_no_more(

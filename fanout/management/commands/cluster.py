@@ -9,16 +9,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import psutil
 from django.core.management.base import CommandError, CommandParser
-from django.db import OperationalError, connection, connections
+from django.db import DatabaseError, OperationalError, connection, connections
 from django_q import cluster as django_q_cluster
 from django_q.cluster import Cluster, Sentinel
 
 from config.problems import BEHIND_A_PROXY, is_proxy, set_up_problem
 from fanout.management.base import NotDone, PlainCommand
 from fanout.ops import broker, diagnosis, heartbeat, tasks
+from fanout.rules.liveness import HAND_OVER_WITHIN
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +77,9 @@ def run(name: str) -> Cluster:
     # No connection may be shared with the processes that are forked now.
     connections.close_all()
     cluster.start()
-    heartbeat.start(name, pulse, cluster.sentinel.pid)
+    heart = heartbeat.start(name, pulse, cluster.sentinel.pid)
     _enqueue(name, tasks.boot if name == tasks.DRIVERS else tasks.ensure_inbound_worker)
-    _watch(cluster, name)
+    _watch(cluster, name, heart)
     return cluster
 
 
@@ -95,17 +98,32 @@ def _wait_for_database(name: str) -> None:
     raise CommandError(f"The database does not answer after {DATABASE_PATIENCE} s: is PostgreSQL running?")
 
 
-def _watch(cluster: Cluster, name: str) -> None:
-    """Keep long-running tasks enqueued until the sentinel ends."""
+def _watch(cluster: Cluster, name: str, heart: heartbeat.Heart) -> None:
+    """Keep long-running tasks enqueued until the sentinel ends, or end it where it hangs."""
     ensure = tasks.ensure_drivers if name == tasks.DRIVERS else tasks.ensure_inbound_worker
     ensured, stopper = time.monotonic(), None
     while cluster.sentinel.is_alive():
         time.sleep(0.2)
-        if tasks.stop_asked():
+        if heart.hangs:
+            _end_hung(cluster, name)
+        elif tasks.stop_asked():
             stopper = stopper or _begin_stop(cluster)
         elif time.monotonic() - ensured > ENSURE_SECONDS:
             ensured = time.monotonic()
             _enqueue(name, ensure)
+
+
+def _end_hung(cluster: Cluster, name: str) -> None:
+    """Kill the sentinel and its children, which no event reaches any more, after drivers have handed over."""
+    log.critical("the cluster hangs; it ends, to be started again", extra={"cluster": name})
+    tasks.ask_to_stop()
+    until = time.monotonic() + HAND_OVER_WITHIN.total_seconds()
+    with suppress(DatabaseError, psutil.NoSuchProcess):
+        while heartbeat.drivers_among(cluster.sentinel.pid) and time.monotonic() < until:
+            time.sleep(0.2)
+    with suppress(ProcessLookupError):
+        os.killpg(cluster.sentinel.pid, signal.SIGKILL)
+    cluster.sentinel.join()
 
 
 def _begin_stop(cluster: Cluster) -> threading.Thread:
