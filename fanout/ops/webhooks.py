@@ -1,8 +1,8 @@
 """Webhooks out: what happened to a team's things is posted to its endpoints, signed, at least once, in order per run.
 
-Triggers write events (migration 0027). A task turns them into deliveries and posts those; one that is not taken is
-tried again for a day. Signatures follow the Standard Webhooks specification: `webhook-id`, `webhook-timestamp` and
-`webhook-signature`, with two valid secrets while they are rotated.
+Triggers write events (fanout/migrations/version_1_0/webhooks.py). A task turns them into deliveries and posts those;
+one that is not taken is tried again for a day. Signatures follow the Standard Webhooks specification: `webhook-id`,
+`webhook-timestamp` and `webhook-signature`, with two valid secrets while they are rotated.
 """
 
 from __future__ import annotations
