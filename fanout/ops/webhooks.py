@@ -37,7 +37,7 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from accounts import access
-from accounts.channels.http import FAILURES, connector, host_problem
+from accounts.channels.http import FAILURES, client, host_problem
 from accounts.inputs import counted
 from accounts.models import Account
 from fanout.database import execute
@@ -372,11 +372,7 @@ class Poster:
 
 
 async def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector(),
-        timeout=aiohttp.ClientTimeout(total=TIMEOUT),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
+    return client(TIMEOUT)
 
 
 async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: datetime) -> Answer:
