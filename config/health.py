@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, connection
 
-from config.problems import migrations_left
+from config.problems import migrations_left, version_problem
 from config.web import App, Receive, Scope, Send, answer, light
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 
@@ -87,6 +87,8 @@ def database() -> str:
 
 
 def migrations() -> str:
+    if problem := version_problem():
+        return problem
     left = migrations_left()
     return "ok" if not left else f"{left} migrations are not applied: run manage.py migrate"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import Any
 
 import psycopg
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -25,6 +27,10 @@ MIGRATE = "run `manage.py migrate`, or `manage.py up`, which does it too"
 ANOTHER_VERSION = (
     "This database was made by another version of Crier, whose tables differ. Use the version it was made by, or begin "
     "with a new database: without DATABASE_URL, move `postgres` out of the data directory (`var`, or CRIER_VAR)."
+)
+TOO_OLD = (
+    "This database was made by a version before 0.10. Upgrade to Crier 0.10.0 first and run its `manage.py migrate`, "
+    "then upgrade to this version. Nothing was changed."
 )
 AWAY = "The database cannot be reached at the moment. Try again in a few seconds.\n"
 LOCKED = (
@@ -64,14 +70,14 @@ def first_line(error: BaseException) -> str:
 
 
 def set_up_problem() -> str:
-    """Return what is missing before the database can be used; empty if every migration is applied."""
+    """Return why the database cannot be used yet; empty if every migration is applied."""
     try:
-        left, empty = migrations_left(), is_empty()
+        wrong, left, empty = version_problem(), migrations_left(), is_empty()
     except DatabaseError:
         # The question itself failed, inside a broken transaction for example: the first error says more.
         return ""
-    if not left:
-        return ""
+    if wrong or not left:
+        return wrong
     state = "not set up" if empty else f"not up to date, {left} migrations are not applied"
     return f"The database is {state}: {MIGRATE}."
 
@@ -81,11 +87,23 @@ def migrations_left() -> int:
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
-def from_another_version() -> bool:
-    """Return whether migrations were applied that this version does not have."""
-    there = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    applied = MigrationRecorder(connection).applied_migrations()
-    return any(app in OUR_APPS and (app, name) not in there for app, name in applied)
+def version_problem() -> str:
+    """Return why this version cannot use the database, whose tables another version made; empty if it can."""
+    migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    applied = {key for key in MigrationRecorder(connection).applied_migrations() if key[0] in OUR_APPS}
+    squashed = [set(m.replaces) for key, m in migrations.items() if m.replaces and key not in applied]
+    # Django leaves a squashed migration out when only some of those that it replaces were applied, without a word.
+    if any(old & applied and not old <= applied for old in squashed):
+        return TOO_OLD
+    known = {*migrations, *(old for m in migrations.values() for old in m.replaces)}
+    return ANOTHER_VERSION if applied - known else ""
+
+
+@register(Tags.database)
+def fitting_tables(app_configs: Any = None, databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Keep `manage.py migrate` from a database that this version cannot upgrade. Other commands name no databases."""
+    problem = version_problem() if databases else ""
+    return [Error(problem, id="crier.E003")] if problem else []
 
 
 def is_empty() -> bool:

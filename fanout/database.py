@@ -84,7 +84,7 @@ def lock_in_order(table: str, key: str, keys: str) -> str:
 
 
 #: Before runs change, and before their targets do: runs are locked first, by their ids. Their counters are exact from
-#: then on (migration 0016): the end and the pause of a run rely on it.
+#: then on (fanout/migrations/version_1_0/counters.py): the end and the pause of a run rely on it.
 LOCK_RUNS = "SELECT fanout_lock_runs(%(runs)s::bigint[])"
 
 

@@ -370,7 +370,8 @@ class Reminder(Owned):
     # Hidden from lists and switched off: its runs keep it from being deleted. See fanout.runs.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     auto_resume = models.BooleanField(
-        default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."
+        default=False,
+        help_text="Go on by itself at the next opening. Off: it waits for you, because its text may be out of date.",
     )
     resume_after_limit = models.BooleanField(
         default=False,
@@ -387,7 +388,7 @@ class Reminder(Owned):
         choices=Urgency,
         default=Urgency.MEDIUM,
         db_default="medium",
-        help_text="Of a follow-up: only high is added to an account's long queue.",
+        help_text="For follow-ups: only urgent ones (high) join an account's long queue.",
     )
     next_fire_at = models.DateTimeField(null=True, blank=True, editable=False)
     # Firings that were begun and not finished: each has ended its worker. See fanout.runs.firing.

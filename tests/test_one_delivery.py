@@ -118,7 +118,7 @@ def test_one_delivery(stage: Stage, client: Client) -> None:
     assert stage.times()[0] - MONDAY < timedelta(seconds=1)
 
     # 5. The record: the target is sent, the account's activity (which daily caps count) has a row, and a trigger has
-    #    kept the run's counters (fanout/migrations/0002_triggers.py).
+    #    kept the run's counters (fanout/migrations/version_1_0/counters.py).
     target.refresh_from_db()
     run.refresh_from_db()
     assert (target.status, target.parts_sent) == ("sent", 1)

@@ -32,7 +32,7 @@ from accounts.channels.http import (
     Answer,
     Body,
     Sending,
-    connector,
+    client,
     lost,
     read,
     read_list,
@@ -204,12 +204,7 @@ class Gateway(Transport):
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self.timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                connector=connector(limit=max(1, self.account.concurrency)),
-                headers=self.headers,
-            )
+            self._session = client(self.timeout, max(1, self.account.concurrency), self.headers)
         return self._session
 
     async def close(self) -> None:

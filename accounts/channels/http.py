@@ -237,6 +237,16 @@ def connector(limit: int = 0) -> aiohttp.TCPConnector:
     return aiohttp.TCPConnector(limit=limit, socket_factory=checked_socket)
 
 
+def client(seconds: float, connections: int = 0, headers: dict[str, str] | None = None) -> aiohttp.ClientSession:
+    """Return a session with guarded connections and without cookies, whose requests take `seconds` at most."""
+    return aiohttp.ClientSession(
+        connector=connector(connections),
+        timeout=aiohttp.ClientTimeout(total=seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=headers,
+    )
+
+
 @dataclass(slots=True)
 class SharedConnector:
     connector: aiohttp.TCPConnector

@@ -226,17 +226,6 @@ def problems(template: Template, values: Mapping[str, str], file: str = "") -> l
     return [*filter(None, found), *_too_long(template, values)]
 
 
-def body_problems(body: str) -> list[str]:
-    """Return why Meta would not approve a template with this body."""
-    found = []
-    ends = VARIABLE.sub("\0", body.strip())
-    if ends.startswith("\0") or ends.endswith("\0"):
-        found.append("A template's body must not start or end with a variable: add words around it.")
-    if len(body) > MOST_BODY:
-        found.append(f"A template's body has at most {MOST_BODY:,} characters; this one has {len(body):,}.")
-    return found
-
-
 def _file_problem(template: Template, file: str) -> str:
     if template.file == file:
         return ""

@@ -2,7 +2,8 @@
 
 Every commit changes the counters of its runs. Updating the run's row makes a new version of it with each commit, and
 while a backup keeps an old snapshot, PostgreSQL keeps all versions and looks through them at every commit. So the
-changes of such runs are appended, and folded into the row once a second. The triggers of migration 0016 do both.
+changes of such runs are appended, and folded into the row once a second. Triggers do both
+(fanout/migrations/version_1_0/counters.py).
 """
 
 from __future__ import annotations

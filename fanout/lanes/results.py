@@ -1,7 +1,7 @@
 """Results over time, from maintained day counters: what was sent and what came back, per day, account and reminder.
 
-The triggers of migration 0020 keep the counters; a day is one of the run's own calendar. Pages, commands and an
-account's reputation read them here.
+Triggers keep the counters (fanout/migrations/version_1_0/days.py); a day is one of the run's own calendar. Pages,
+commands and an account's reputation read them here.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Subscription(models.Model):
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="subscription")
     email = models.EmailField(blank=True, help_text="Empty: no mail.")
-    # Of earlier versions; migration 0027 made signed webhooks of them (fanout.ops.webhooks).
+    # Of earlier versions: 0.10 made signed webhooks of them (fanout.ops.webhooks).
     webhook = models.URLField(blank=True, editable=False)
     bell = models.BooleanField(
         "on the bell", default=True, db_default=True, help_text="Count them on the bell and show them as they come."

@@ -136,7 +136,8 @@ class Run(Owned):
 
     # Counters, kept by a trigger on fanout_runtarget; nothing else writes them. Of a run that a driver sends at full
     # speed they are up to a second old while it is running: its last changes are in fanout_runchange, from the number
-    # after `counted_to` on (migration 0016). `LOCK_RUNS` and every change of status bring them up to date.
+    # after `counted_to` on (migrations/version_1_0/counters.py). `LOCK_RUNS` and every change of status bring them up
+    # to date.
     total = models.PositiveIntegerField(default=0)
     pending = models.PositiveIntegerField(default=0)
     sending = models.PositiveIntegerField(default=0)
@@ -277,7 +278,8 @@ class RunTarget(models.Model):
     # those in Meta serve the same look-ups.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="targets", db_index=False)
     # Which lane sends it: the run's account unless it was offloaded or planned onto another. Triggers do the work of
-    # the constraint (migration 0002): without an index it would read this table for every account that is deleted.
+    # the constraint, which would read this table for every account that is deleted: it has no index
+    # (migrations/version_1_0/senders.py).
     account = models.ForeignKey(
         Account, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )

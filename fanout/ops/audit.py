@@ -75,7 +75,7 @@ def _run(statement: str, parameters: Any) -> None:
 
 COUNT = ", ".join(f"count(*) FILTER (WHERE t.status = '{word}')::int AS {word}" for word in COUNTERS)
 REAL = ", ".join(f"c.{word}" for word in COUNTERS)
-# The row and the changes that were appended since (migration 0016).
+# The row and the changes that were appended since, as a trigger does (fanout/migrations/version_1_0/counters.py).
 STORED = ", ".join(f"r.{word} + o.{word}" for word in COUNTERS)
 APPENDED = ", ".join(f"coalesce(sum(d.{word}), 0)::int AS {word}" for word in COUNTERS)
 REAL_COUNTS = f"""
@@ -127,7 +127,7 @@ SELECT r.id, r.title, ARRAY[{stored}], ARRAY[{real}] FROM fanout_run r
  WHERE r.scheduled_for >= %s AND ({stored}) <> ({real}) ORDER BY r.id
 """
 SENT = "t.status = 'sent' AND"
-#: which targets each number of a day counts; the triggers of migration 0020 count the same
+#: which targets each number of a day counts; the triggers of fanout/migrations/version_1_0/days.py count the same
 COUNTED_WHERE = {
     "sent": f"{SENT} coalesce(t.settled_at, t.claimed_at) IS NOT NULL",
     "failed": "t.status = 'failed' AND coalesce(t.settled_at, t.claimed_at) IS NOT NULL",

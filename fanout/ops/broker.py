@@ -79,7 +79,6 @@ ALLOWED = frozenset(
         "fanout.ops.tasks.hygiene",
         "fanout.ops.tasks.post_webhooks",
         "fanout.ops.tasks.process_inbound",
-        "fanout.ops.tasks.hear",  # queued by version 0.9
         "fanout.ops.tasks.minute",
         "fanout.ops.tasks.notifications",
         "fanout.ops.tasks.prepare_runs",

@@ -28,12 +28,11 @@ from accounts.models import Account
 from accounts.signin import sign_in
 from config.env import in_var
 from config.problems import (
-    ANOTHER_VERSION,
     BEHIND_A_PROXY,
-    from_another_version,
     is_empty,
     is_proxy,
     migrations_left,
+    version_problem,
 )
 from config.web import FURTHER_CONNECTIONS
 from fanout.database import conninfo, execute
@@ -130,8 +129,8 @@ def database() -> Verdict:
 
 
 def migrations() -> Verdict:
-    if from_another_version():
-        return Verdict("migrations", FAILED, ANOTHER_VERSION)
+    if problem := version_problem():
+        return Verdict("migrations", FAILED, problem)
     if left := migrations_left():
         return Verdict("migrations", FAILED, f"{left} are not applied", "run manage.py migrate")
     return Verdict("migrations", OK, "all applied")

@@ -160,9 +160,6 @@ def process_inbound() -> str:
     return "handed over"
 
 
-hear = process_inbound  # its name in tasks that version 0.9 has queued
-
-
 def enqueue_inbound_worker() -> None:
     async_task("fanout.ops.tasks.process_inbound", cluster=MAIN, task_name="inbound")
 

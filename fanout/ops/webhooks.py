@@ -1,8 +1,8 @@
 """Webhooks out: what happened to a team's things is posted to its endpoints, signed, at least once, in order per run.
 
-Triggers write events (migration 0027). A task turns them into deliveries and posts those; one that is not taken is
-tried again for a day. Signatures follow the Standard Webhooks specification: `webhook-id`, `webhook-timestamp` and
-`webhook-signature`, with two valid secrets while they are rotated.
+Triggers write events (fanout/migrations/version_1_0/webhooks.py). A task turns them into deliveries and posts those;
+one that is not taken is tried again for a day. Signatures follow the Standard Webhooks specification: `webhook-id`,
+`webhook-timestamp` and `webhook-signature`, with two valid secrets while they are rotated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from accounts import access
-from accounts.channels.http import FAILURES, connector, host_problem
+from accounts.channels.http import FAILURES, client, host_problem
 from accounts.inputs import counted
 from accounts.models import Account
 from fanout.database import execute
@@ -372,11 +372,7 @@ class Poster:
 
 
 async def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector(),
-        timeout=aiohttp.ClientTimeout(total=TIMEOUT),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
+    return client(TIMEOUT)
 
 
 async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: datetime) -> Answer:

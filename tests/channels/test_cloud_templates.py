@@ -18,7 +18,6 @@ from accounts.channels.templates import (
     Button,
     Template,
     Way,
-    body_problems,
     collapsed,
     preview,
     problems,
@@ -164,24 +163,6 @@ def test_why_a_template_cannot_be_used(change: dict[str, Any], why: str) -> None
 
     assert chosen.unusable().startswith(why)
     assert problems(chosen, {}) == [chosen.unusable()]
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("{{1}}", "start or end"),
-        ("{{1}} is here.", "start or end"),
-        ("Here is {{ name }} ", "start or end"),
-        ("x" * 1025, "at most 1,024 characters; this one has 1,025"),
-        ("News: {{1}}.", ""),
-        ("x" * 1024, ""),
-    ],
-)
-def test_bodies_that_meta_does_not_approve(body: str, words: str) -> None:
-    found = body_problems(body)
-
-    assert len(found) == bool(words)
-    assert words in " ".join(found)
 
 
 def test_a_preview_shows_what_is_missing() -> None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,10 +16,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.db import OperationalError, ProgrammingError, connection
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from config import problems
+from config import health, problems
 from config.local.supervisor import StartError
 from fanout.ops import diagnosis
 from tests.config.test_env import ROOT, run
@@ -103,9 +106,52 @@ def test_a_full_disk_is_named():
 
 @pytest.mark.django_db
 def test_a_database_of_another_version_is_refused():
-    up = import_module("fanout.management.commands.up").Command()
     assert diagnosis.migrations().state == diagnosis.OK
     MigrationRecorder(connection).record_applied("fanout", "0003_pressure")
     with pytest.raises(StartError, match="made by another version"):
-        up.migrate()
+        start_up()
     assert diagnosis.migrations().state == diagnosis.FAILED
+
+
+@pytest.mark.django_db
+def test_a_database_of_0_10_has_nothing_to_apply():
+    under_old_names()
+    assert (problems.version_problem(), problems.migrations_left()) == ("", 0)
+    start_up()
+    assert MigrationRecorder(connection).applied_migrations().keys() >= squashed().keys()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("app", problems.OUR_APPS)
+def test_a_database_from_before_0_10_is_refused_before_anything_changes(app):
+    """Django itself would find nothing to do."""
+    under_old_names()
+    MigrationRecorder(connection).record_unapplied(*squashed()[app, "0001_version_1_0"][-1])
+    before = MigrationRecorder(connection).applied_migrations().keys()
+    with pytest.raises(StartError, match=r"Upgrade to Crier 0\.10\.0 first"):
+        start_up()
+    with pytest.raises(SystemCheckError, match=r"Upgrade to Crier 0\.10\.0 first"):
+        call_command("migrate", skip_checks=False)
+    assert diagnosis.migrations().state == diagnosis.FAILED
+    assert health.migrations() == problems.TOO_OLD
+    assert problems.sentence(ProgrammingError("no such column")) == problems.TOO_OLD
+    assert MigrationRecorder(connection).applied_migrations().keys() == before
+
+
+def start_up() -> None:
+    import_module("fanout.management.commands.up").Command().migrate()
+
+
+def squashed() -> dict[tuple[str, str], Sequence[tuple[str, str]]]:
+    """Return the migrations that replace others, with the names of those."""
+    there = MigrationLoader(None).disk_migrations.items()
+    return {key: m.replaces for key, m in there if key[0] in problems.OUR_APPS and m.replaces}
+
+
+def under_old_names() -> None:
+    """Note the migrations as 0.10 did."""
+    recorder = MigrationRecorder(connection)
+    for key, replaced in squashed().items():
+        recorder.record_unapplied(*key)
+        for old in replaced:
+            recorder.record_applied(*old)

@@ -48,7 +48,7 @@ AREAS: dict[str, Area] = {
     "transitions": Area(("fanout/runs/transitions.py",), (*RUNS, *STATEMENTS)),
     "lanes": Area(("fanout/lanes/*.py", "fanout/database.py")),
     "books": Area(
-        ("fanout/migrations/0002_triggers.py",),
+        ("fanout/migrations/version_1_0/counters.py", "fanout/migrations/version_1_0/senders.py"),
         (*RUNS, STATEMENTS[0], "tests/lanes/test_deleting.py", "tests/security/test_trail.py"),
     ),
     "controls": Area(

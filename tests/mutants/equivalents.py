@@ -35,16 +35,10 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "the target itself is pending without a part, and that is not under way",
     ),
     (
-        "fanout/migrations/0002_triggers.py",
-        "id IN (SELECT run_id FROM %(any)s)",
-        "*",
-        "the trigger's PERFORM only takes locks earlier, in the order of the ids: the counts are the same without it",
-    ),
-    (
-        "fanout/migrations/0002_triggers.py",
-        "min(run_id) <> max(run_id)",
-        "*",
-        "whether the trigger locks first: the counts are the same",
+        "fanout/migrations/version_1_0/counters.py",
+        "id = ANY(runs)",
+        "(true OR*",
+        "more runs are locked, or looked at, than have changes: the counts are the same",
     ),
     (
         "fanout/runs/freezing.py",
@@ -90,7 +84,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("accounts/access.py", "0", "(0 + 1)", "how much Django says: it names permissions from 2 on"),
     ("accounts/access.py", "thing.team_id is not None", "True", "no group has no number, so nobody is in it"),
     (
-        "fanout/migrations/0002_triggers.py",
+        "fanout/migrations/version_1_0/senders.py",
         "(NEW.account_id <> OLD.account_id)",
         "(true OR*",
         "the account is there already, and holding it once more changes nothing",

@@ -210,7 +210,7 @@ READERS: dict[str, Reader] = {
     "placeholders": parsed,
     "is a template": placeholders.is_template,
     "doubled braces": lambda text: list(placeholders.DOUBLED.finditer(text)),
-    "body of a template": lambda text: (cloud_templates.names_in(text), cloud_templates.body_problems(text)),
+    "body of a template": cloud_templates.names_in,
     "value of a template": lambda text: cloud_templates.problems(TEMPLATE, {"body.1": text}),
     "name of a field": imports.field_name.__wrapped__,
     "person": lambda text: normalise(PERSON, text, "DE"),

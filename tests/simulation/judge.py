@@ -28,7 +28,7 @@ SELECT t.status, t.parts_sent, t.claimed_at, t.address, t.run_id, r.window_close
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id WHERE t.id = %(target)s
 """
 
-# The row of a run and the changes that were appended since (migration 0016).
+# The row of a run and the changes that were appended since.
 BOOKS = """
 SELECT r.id, r.account_id, r.status, r.pending + c.pending AS n_pending, r.sending + c.sending AS n_sending,
        (r.total, r.pending + c.pending, r.sending + c.sending, r.sent + c.sent, r.failed + c.failed,

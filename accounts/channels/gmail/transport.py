@@ -38,7 +38,7 @@ from accounts.channels.gmail.google_api import (
     token_for,
     token_of,
 )
-from accounts.channels.http import FAILURES, Answer, Body, Sending, connector, lost, read, went_stale, words_of
+from accounts.channels.http import FAILURES, Answer, Body, Sending, client, lost, read, went_stale, words_of
 from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
 
 FREE_DOMAINS = ("gmail.com", "googlemail.com")
@@ -141,11 +141,7 @@ class GmailTransport(Transport):
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self.timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                connector=connector(limit=max(1, self.account.concurrency)),
-            )
+            self._session = client(self.timeout, max(1, self.account.concurrency))
         return self._session
 
     async def close(self) -> None:

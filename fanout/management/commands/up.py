@@ -11,12 +11,13 @@ from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
+from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
 
 from config.env import in_var
 from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
 from config.logins import DEMO_LOGINS, demo_logins
-from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
+from config.problems import migrations_left, sentence, version_problem
 from fanout.management.base import NotDone, PlainCommand, in_range
 from fanout.management.commands.demo_data import EMBEDDED_ONLY
 from fanout.ops import diagnosis
@@ -93,11 +94,13 @@ class Command(PlainCommand):
         connections.close_all()
 
     def migrate(self) -> None:
-        if from_another_version():
-            raise StartError(ANOTHER_VERSION)
+        if problem := version_problem():
+            raise StartError(problem)
         if left := migrations_left():
             self.say(f"Applying {left} migrations …")
             call_command("migrate", interactive=False, verbosity=0)
+        # After an upgrade from 0.10 there is nothing to apply, and the new names are noted.
+        MigrationExecutor(connection).check_replacements()
 
     def collect_static(self) -> None:
         stamp = settings.STATIC_ROOT / ".fingerprint"

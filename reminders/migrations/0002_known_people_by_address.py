@@ -54,6 +54,6 @@ END $$;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("reminders", "0010_resume_after_limit")]
+    dependencies = [("reminders", "0001_version_1_0")]
 
     operations = [migrations.RunSQL(BY_ADDRESS, BY_JOIN)]

@@ -6,8 +6,6 @@ waits for a row that others write, and retries, corrections and deletions count 
 into `fanout_dayresult` once a minute. The view `fanout_day` has both and is exact at every commit.
 """
 
-from django.db import migrations
-
 NAMES = ("sent", "failed", "received", "read", "replied", "opted_out")
 KEYS = "run_id, account_id, day"
 COLUMNS = ", ".join(NAMES)
@@ -116,20 +114,4 @@ BEGIN
 END $$;
 """
 
-UNDO = "".join(
-    f"DROP TRIGGER fanout_runtarget_{name}_days ON fanout_runtarget; DROP FUNCTION fanout_days_{name}();"
-    for name in CHANGES
-)
-UNDO += """
-DROP FUNCTION fanout_recount_days(bigint[]);
-DROP FUNCTION fanout_fold_days();
-DROP VIEW fanout_day;
-DROP TABLE fanout_daychange;
-DROP TABLE fanout_dayresult;
-"""
-
-
-class Migration(migrations.Migration):
-    dependencies = [("fanout", "0019_replies_handled")]
-
-    operations = [migrations.RunSQL(TABLES + TRIGGERS + FOLD + RECOUNT, UNDO)]
+SQL = TABLES + TRIGGERS + FOLD + RECOUNT

@@ -1,14 +1,11 @@
-"""Counters of a run that is sent at full speed. Every commit used to write a new version of the run's row: while a
-backup keeps an old snapshot, PostgreSQL removes none of them, and each commit looks through them all.
+"""The counters of a run: a statement-level trigger on its targets keeps them, so that no code path can forget them.
 
-A driver names the runs that it writes many times a second (`crier.hot_runs`). Their changes are appended to
-`fanout_runchange` and folded into the row about once a second, when the run's status changes, and by every other session
-that counts or locks the run. At every commit the row and its open changes together are the truth.
+Every commit of a run that is sent at full speed used to write a new version of the run's row: while a backup keeps an old
+snapshot, PostgreSQL removes none of them, and each commit looks through them all. So a driver names the runs that it
+writes many times a second (`crier.hot_runs`). Their changes are appended to `fanout_runchange` and folded into the row
+about once a second, when the run's status changes, and by every other session that counts or locks the run. At every
+commit the row and its open changes together are the truth.
 """
-
-from importlib import import_module
-
-from django.db import migrations, models
 
 WORDS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
 
@@ -44,7 +41,7 @@ END $$;
 """
 
 COUNT = """
-CREATE OR REPLACE FUNCTION fanout_count_%(name)s() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION fanout_count_%(name)s() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   runs bigint[] := ARRAY(SELECT DISTINCT run_id FROM %(any)s);
 %(declare_hot)sBEGIN
@@ -82,6 +79,7 @@ APPEND = f"""  IF hot IS NOT NULL THEN
   END IF;
 """
 
+# A trigger function can only name the transition tables that its trigger has, hence one for each kind of change.
 CHANGES = {
     "inserted": ("new_rows", "SELECT run_id, status, 1 AS n, claimed_at FROM new_rows"),
     "deleted": ("old_rows", "SELECT run_id, status, -1 AS n, NULL::timestamptz AS claimed_at FROM old_rows"),
@@ -110,7 +108,7 @@ def count_function(name: str) -> str:
 
 
 # A change of status is told with the counters of that moment.
-SETTLE = f"""
+FOLD_AT_STATUS = f"""
 CREATE FUNCTION fanout_fold_at_status() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   c record;
@@ -124,25 +122,19 @@ BEGIN
   END IF;
   RETURN NEW;
 END $$;
+"""
+
+FUNCTIONS = LOCK + "".join(map(count_function, CHANGES)) + FOLD_AT_STATUS
+
+TRIGGERS = """
+CREATE TRIGGER fanout_runtarget_inserted AFTER INSERT ON fanout_runtarget
+  REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_inserted();
+CREATE TRIGGER fanout_runtarget_updated AFTER UPDATE ON fanout_runtarget
+  REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_updated();
+CREATE TRIGGER fanout_runtarget_deleted AFTER DELETE ON fanout_runtarget
+  REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_deleted();
 CREATE TRIGGER fanout_run_status BEFORE UPDATE OF status ON fanout_run
   FOR EACH ROW WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION fanout_fold_at_status();
 """
 
-BEFORE: str = import_module("fanout.migrations.0002_triggers").FUNCTIONS
-UNDO = f"""
-SELECT fanout_lock_runs(ARRAY(SELECT DISTINCT run_id FROM fanout_runchange));
-DROP TRIGGER fanout_run_status ON fanout_run;
-DROP FUNCTION fanout_fold_at_status();
-DROP FUNCTION fanout_lock_runs(bigint[]);
-DROP TABLE fanout_runchange;
-{BEFORE.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")}
-"""
-
-
-class Migration(migrations.Migration):
-    dependencies = [("fanout", "0015_run_kinds")]
-
-    operations = [
-        migrations.AddField("run", "counted_to", models.BigIntegerField(default=0, db_default=0, editable=False)),
-        migrations.RunSQL(TABLE + LOCK + "".join(map(count_function, CHANGES)) + SETTLE, UNDO),
-    ]
+SQL = TABLE + FUNCTIONS + TRIGGERS
