@@ -94,12 +94,14 @@ class AccountDay:
         return not self.free and not self.gaps and not self.down and not self.over and not self.closed
 
     def words(self, zone: str) -> str:
-        """Return for example "320 planned, 180 free, busy until 14:20"."""
+        """Return for example "320 planned, 180 free, busy until 14:20". Without a cap, only the pace limits the number:
+        then it is not what is left of a cap, and the words say so."""
         numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
         until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
         busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
         none = "closed" if self.closed else "over for today" if self.over else "full"
-        free = self.down or (none if self.free <= 0 else f"{self.free:,} free")
+        some = f"{self.free:,} free" if self.capped else f"no cap, time for {self.free:,}"
+        free = self.down or (none if self.free <= 0 else some)
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
 
