@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from accounts.access import NotYours
+from accounts.channels.provider_events import EventKind
 from accounts.channels.sandbox.script import Script
 from fanout.models import Event, Run
 from fanout.plans.agenda import agenda
@@ -23,7 +24,7 @@ from reminders.readiness import duplicate
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.factories import UserFactory
-from tests.inbound.people import phone, remind, say
+from tests.inbound.people import phone, remind, say, stored
 
 pytestmark = pytest.mark.django_db
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -177,6 +178,30 @@ def test_a_reply_between_two_parts_of_the_message_is_one_to_it(stage: Stage) -> 
     assert planned.shares == {reminder.account_id: 2}
     (run,) = days_later(stage, 1)
     assert (run.total, got(stage)) == (2, {phone(0): 2, phone(1): 3, phone(2): 3})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fields", "counts"),
+    [
+        (0, {}, True),
+        (-2 * 86_400, {}, False),
+        (0, {"group": "120363040000000001@g.us"}, False),
+        (0, {"kind": EventKind.AUTOMATIC}, False),
+    ],
+)
+def test_a_reply_that_waits_for_the_inbound_worker_counts(
+    stage: Stage, seconds: int, fields: dict[str, Any], counts: bool
+) -> None:
+    """Thousands may come at once."""
+    reminder = with_follow_ups(stage, 1)
+    stage.fire(reminder)
+    stage.play()
+    stage.now += DAY
+    (run,) = sequences.fire_follow_ups(stage.now)
+    stored(reminder.account, 1, stage.now + timedelta(seconds=seconds), came_at=stage.now, **fields)
+    stage.play()
+    assert got(stage) == {phone(0): 2, phone(1): 1 if counts else 2, phone(2): 2}
+    assert run.targets.get(address=phone(1)).error == ("the person has replied" if counts else "")
 
 
 def waits_for_a_lock() -> bool:
