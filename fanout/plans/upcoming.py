@@ -133,7 +133,7 @@ def due_reminders(
         "next_fire_at", "pk"
     )
     counted = due.annotate(part_count=Count("messages")).select_related("account", "owner", "segment")
-    found = list(counted.prefetch_related("further_senders")[:most])
+    found: list[Reminder] = list(counted.prefetch_related("further_senders")[:most])
     prefetch_related_objects([reminder for reminder in found if reminder.follow_up_days], "follow_up_parts")
     return found
 

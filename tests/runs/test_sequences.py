@@ -167,6 +167,8 @@ def test_a_reply_between_two_parts_of_the_message_is_one_to_it(stage: Stage) -> 
 
     stage.play(happenings=[(stage.now + timedelta(seconds=3.1), reply)])
     one = parent.targets.get(address=phone(0))
+    assert one.replied_at is not None
+    assert one.claimed_at is not None
     assert one.replied_at < one.claimed_at
     assert one.parts_sent == 2
     segment = Segment.objects.create(owner=stage.user, name="Silent", not_replied_to=reminder)
