@@ -19,6 +19,7 @@ from django.utils.formats import date_format
 from accounts import access
 from accounts.inputs import as_id
 from accounts.models import Account
+from fanout.admin.model_admin import acts
 from fanout.admin.run_status import my_zone
 from fanout.plans.agenda import MOST_ACCOUNTS, MOST_DAYS, USUAL_HOURS, AccountDay, Agenda, Entry, agenda, gap_in_words
 
@@ -43,7 +44,7 @@ def calendar_page(request: HttpRequest) -> HttpResponse:
     days = _week_of(day) if view == WEEK else _weeks_of_month(day)
     only = as_id(request.GET.get("account", ""))
     found = agenda(request.user, days, zone, now, only, idle_days=view == WEEK)
-    may_add = access.may_do(request.user, "reminders.add_reminder")
+    may_add = request.user.has_perm("reminders.add_reminder") and acts(request)
     context: dict[str, Any] = {
         "title": "Calendar",
         "view": view,

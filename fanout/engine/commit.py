@@ -494,12 +494,18 @@ ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
          AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
                 FROM fanout_run r WHERE r.id = o.run_id)))"""
 
-# A follow-up follows a message of this run (`{follows}`, null for every other run). A person who has replied since then
-# gets none, also where the reply came while the follow-up was being made, or before it was sent again. One of which an
-# earlier part was sent goes on.
+# A follow-up follows a message of this run (`{follows}`, null for every other run). A person who has replied to it, or
+# written since then, gets none, also where the reply came while the follow-up was being made, or before it was sent
+# again, or waits for the inbound worker. The time of the claim alone does not tell: it is the last part's, and a reply
+# may have come between two parts. A follow-up of which an earlier part was sent goes on. `SILENT` in
+# fanout.plans.audience is the same for the ORM, but for replies that wait.
 HAS_REPLIED = """(t.parts_sent = 0 AND EXISTS (
       SELECT FROM fanout_runtarget f
-       WHERE f.run_id = {follows} AND f.recipient_id = t.recipient_id AND f.claimed_at <= p.replied_at))"""
+       WHERE f.run_id = {follows} AND f.recipient_id = t.recipient_id
+         AND (f.replied_at IS NOT NULL OR f.claimed_at <= p.replied_at OR EXISTS (
+              SELECT FROM fanout_inboundevent e
+               WHERE e.address = t.address AND e.address <> '' AND e.happened_at >= f.claimed_at
+                 AND e.kind = 'reply' AND e."group" = '' AND e.state <> 'done'))))"""
 
 CLAIM = f"""
 UPDATE fanout_runtarget t

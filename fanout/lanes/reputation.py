@@ -103,17 +103,24 @@ class Trend(NamedTuple):
         week, before = self.week, self.before
         if not breaker.opt_outs_rise(week.opted_out, week.sent, before.opted_out, before.sent):
             return ""
-        rate, earlier = week.per_thousand("opted_out"), breaker.rate_before(before.opted_out, before.sent) * 1000
-        if earlier:
-            return f"Opt-outs have more than doubled: {rate:.0f} per 1,000 {LATELY}, {earlier:.0f} in the seven before."
+        now = f"{_rate(week.per_thousand('opted_out'))} per 1,000 {LATELY}"
+        if earlier := breaker.rate_before(before.opted_out, before.sent):
+            twice = week.opted_out * before.sent == 2 * before.opted_out * week.sent
+            risen = "doubled" if twice else "more than doubled"
+            return f"Opt-outs have {risen}: {now}, {_rate(earlier * 1000)} in the seven before."
         if before.sent < breaker.MINIMUM_SAMPLE:
-            return f"Many people opt out: {rate:.0f} per 1,000 {LATELY}; before, too few were sent to compare."
-        return f"Opt-outs have begun: {rate:.0f} per 1,000 {LATELY}, 0 in the seven before."
+            return f"Many people opt out: {now}; before, too few were sent to compare."
+        return f"Opt-outs have begun: {now}, 0 in the seven before."
 
     def line(self, name: str) -> str:
         """Return both rates of replies or opt-outs, in words."""
         now, before = self.week.per_thousand(name), self.before.per_thousand(name)
         return f"{now:.1f} per 1,000 messages, {before:.1f} in the seven days before"
+
+
+def _rate(per_thousand: float) -> str:
+    """Return the rate with a decimal where it is small: 0.4 is not 0."""
+    return f"{per_thousand:.0f}" if per_thousand >= 10 else f"{per_thousand:.1f}"
 
 
 # The weeks of one account, in each row with the chats that it began.

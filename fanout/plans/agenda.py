@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 
 from accounts import access
 from accounts.models import Account
@@ -94,12 +94,14 @@ class AccountDay:
         return not self.free and not self.gaps and not self.down and not self.over and not self.closed
 
     def words(self, zone: str) -> str:
-        """Return for example "320 planned, 180 free, busy until 14:20"."""
+        """Return for example "320 planned, 180 free, busy until 14:20". Without a cap, only the pace limits the number:
+        then it is not what is left of a cap, and the words say so."""
         numbers = [f"{self.used:,} sent" if self.used else "", f"{self.planned:,} planned" if self.planned else ""]
         until = self.busy[0][1] if self.busy and self.gaps and self.busy[0][1] <= self.gaps[0][0] else None
         busy = f"busy until {wall_clock(until, zone)[-5:]}" if until else ""
         none = "closed" if self.closed else "over for today" if self.over else "full"
-        free = self.down or (none if self.free <= 0 else f"{self.free:,} free")
+        some = f"{self.free:,} free" if self.capped else f"no cap, time for {self.free:,}"
+        free = self.down or (none if self.free <= 0 else some)
         return ", ".join(text for text in [*numbers, free, busy] if text)
 
 
@@ -140,7 +142,7 @@ def agenda(
     shown, mine = set(days), set(ids)
     entries = [
         *_past(user, ids, _starts(min(days), zone), now, zone),
-        *_of_firings(ahead.firings, accounts, _seen(user, Reminder, [f.reminder.pk for f in ahead.firings]), zone, now),
+        *_of_firings(ahead.firings, accounts, _seen(user, [f.reminder.pk for f in ahead.firings]), zone, now),
         *_of_runs(ahead, user, zone, now),
     ]
     for entry in sorted(entries, key=lambda entry: entry.begins):
@@ -156,9 +158,6 @@ def _accounts(user: Any, only: int | None, until: datetime) -> list[Account]:
     mine = access.visible(user, Account.objects.filter(archived=False))
     if only is not None:
         return list(mine.filter(pk=only))
-    first = list(mine.order_by("label", "pk")[: MOST_ACCOUNTS + 1])
-    if len(first) <= MOST_ACCOUNTS:
-        return first
     due = Reminder.objects.filter(account=OuterRef("pk"), enabled=True, next_fire_at__lte=until)
     busy = list(mine.annotate(busy=Exists(due)).order_by("-busy", "label", "pk")[:MOST_ACCOUNTS])
     return sorted(busy, key=lambda account: (account.label, account.pk))
@@ -182,8 +181,8 @@ def _day(at: datetime, zone: str) -> date:
     return at.astimezone(ZoneInfo(zone)).date()
 
 
-def _seen(user: Any, model: type[Reminder] | type[Run], ids: Sequence[int]) -> set[int]:
-    rows: QuerySet[Any] = access.visible(user, model._default_manager.filter(pk__in=set(ids)))
+def _seen(user: Any, reminders: Sequence[int]) -> set[int]:
+    rows = access.visible(user, Reminder.objects.filter(pk__in=set(reminders)))
     return set(rows.values_list("pk", flat=True))
 
 
@@ -224,8 +223,8 @@ def _of_firings(
 def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entry]:
     """Yield what is left of runs: those that go out now, and paused ones that go on by themselves."""
     ids = {queued.run_id for lane in ahead.lanes.values() for queued in lane.queue if queued.run_id > 0}
-    runs = Run.objects.defer("parts", "reply_parts").in_bulk(ids)
-    seen = _seen(user, Run, list(ids))
+    mine = access.visible(user, Run.objects.filter(pk=OuterRef("pk")))
+    runs = Run.objects.defer("parts", "reply_parts").annotate(seen=Exists(mine)).in_bulk(ids)
     for pk, lane in ahead.lanes.items():
         for queued, outlook in zip(lane.queue, lane.outlook.runs):
             run = runs.get(queued.run_id)
@@ -239,12 +238,12 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 due=starts_at(run),
                 begins=begins,
                 ends=as_datetime(outlook.last) if outlook.last else None,
-                title=run.title if run.pk in seen else UNSEEN,
+                title=run.title if run.seen else UNSEEN,
                 targets=queued.work.targets,
                 tone=GOOD if len(outlook.days) == 1 else LATER,
                 words=("resumes by itself" if resumes else "going out")
                 + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
-                run=run.pk if run.pk in seen else None,
+                run=run.pk if run.seen else None,
                 conflict=len(outlook.days) > 1,
             )
             yield entry

@@ -27,6 +27,8 @@ from reminders.targets import count_kinds, reachable_kinds
 #: a message of these states reached the person, or may have
 WENT_OUT = (RunTarget.Status.SENT, RunTarget.Status.SENDING, RunTarget.Status.UNCONFIRMED)
 EXAMPLES = 3
+#: targets whose person has neither replied to the message nor written since: `HAS_REPLIED` in fanout.engine.commit
+SILENT = Q(replied_at=None) & (Q(recipient__replied_at=None) | Q(recipient__replied_at__lt=F("claimed_at")))
 #: a person gets no follow-up within this time after the message that it follows
 SHORTLY = timedelta(hours=12)
 
@@ -53,15 +55,22 @@ def unanswered(run_id: int, follow_up_at: datetime) -> QuerySet[RunTarget]:
     """Return the targets of a run that were sent to people who have not written since. Those who got it shortly before
     the follow-up, because the run took days, are left to the next one."""
     sent = RunTarget.objects.filter(run=run_id, status=RunTarget.Status.SENT)
-    sent = sent.filter(claimed_at__lte=follow_up_at - SHORTLY)
-    return sent.filter(Q(recipient__replied_at=None) | Q(recipient__replied_at__lt=F("claimed_at")))
+    return sent.filter(SILENT, claimed_at__lte=follow_up_at - SHORTLY)
 
 
 def living(reminder: Reminder, now: datetime) -> QuerySet[Recipient]:
-    """Return who is in the reminder's segment now: only those that its owner sees and its senders reach."""
+    """Return who is in the reminder's segment now: only those that its owner sees, that are shared as it is, and that
+    its senders reach."""
     if reminder.segment is None:
         return Recipient.objects.none()
-    return reached(segment_members(reminder.segment, reminder.owner, now), reminder.senders)
+    members = segment_members(reminder.segment, reminder.owner, now)
+    return reached(shared_with(reminder.team_id, members), reminder.senders)
+
+
+def shared_with(team: int | None, members: QuerySet[Recipient]) -> QuerySet[Recipient]:
+    """Return the members that a reminder shared with this team reaches. The team reads its runs, and any of them may
+    write the conditions: these would show them the owner's private recipients and those of other teams."""
+    return members if team is None else members.filter(team=team)
 
 
 def reached(members: QuerySet[Recipient], senders: Sequence[Any]) -> QuerySet[Recipient]:
@@ -82,7 +91,8 @@ def segment_members(segment: Segment, user: Any, now: datetime) -> QuerySet[Reci
     got = RunTarget.objects.filter(recipient__address=OuterRef("address"), status__in=WENT_OUT)
     if segment.not_replied_to_id is not None:
         of_it = got.filter(run__reminder=segment.not_replied_to_id, run__answers=None, run__is_test=False)
-        since = of_it.filter(claimed_at__gt=OuterRef("replied_at"))
+        # A reply between two parts of the message is one to it, and older than the claim of its last part.
+        since = of_it.filter(claimed_at__gt=OuterRef("replied_at"), replied_at=None)
         # First who got it at all: the rest of the list needs no look at its replies.
         rows = rows.filter(Exists(of_it)).filter(Q(replied_at=None) | Exists(since))
     if segment.not_contacted_days is not None:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from accounts import access
 from fanout.models import Run, RunTarget
+from fanout.plans.audience import SILENT
 from reminders.models import Reminder
 
 TITLE_LENGTH = 200
@@ -61,8 +62,7 @@ def steps_of_runs(accounts: Collection[int], until: datetime) -> list[PlannedSte
     rows = list(runs.select_related("reminder__account", "reminder__owner")[:MOST_RUNS])
     left = Q(status__in=(RunTarget.Status.PENDING, RunTarget.Status.SENDING))
     sent = Q(status=RunTarget.Status.SENT)
-    silent = Q(recipient__replied_at=None) | Q(recipient__replied_at__lt=F("claimed_at"))
-    counted = RunTarget.objects.filter(left | (sent & silent), run__in=rows).order_by()
+    counted = RunTarget.objects.filter(left | (sent & SILENT), run__in=rows).order_by()
     shares: dict[int, dict[int, int]] = {run.pk: {} for run in rows}
     for run_id, account, n in counted.values_list("run_id", "account_id").annotate(n=Count("pk")) if rows else ():
         shares[run_id][account] = n

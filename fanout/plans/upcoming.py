@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, QuerySet, prefetch_related_objects
 
 from accounts.models import Account
 from fanout.lanes.account_state import calendar_of
@@ -133,7 +133,9 @@ def due_reminders(
         "next_fire_at", "pk"
     )
     counted = due.annotate(part_count=Count("messages")).select_related("account", "owner", "segment")
-    return list(counted.prefetch_related("further_senders", "follow_up_parts")[:most])
+    found: list[Reminder] = list(counted.prefetch_related("further_senders")[:most])
+    prefetch_related_objects([reminder for reminder in found if reminder.follow_up_days], "follow_up_parts")
+    return found
 
 
 def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:

@@ -8,7 +8,7 @@ cooldown, the backpressure and a reply that comes meanwhile apply as they always
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -24,6 +24,8 @@ from reminders import readiness
 log = logging.getLogger("crier.sequences")
 
 MOST_AT_ONCE = 50
+#: the moments of follow-ups that fall together are moved within this time
+APART = timedelta(milliseconds=1)
 EVERYONE_REPLIED = "no one is left to write to: everyone who got the message has replied"
 
 
@@ -81,15 +83,26 @@ def _make(parent: Run, number: int, at: datetime, now: datetime) -> Run | None:
     together = Together()
     try:
         with transaction.atomic():
-            run = Run.objects.create(**frozen_step(parent, number, at))
+            run = Run.objects.create(**frozen_step(parent, number, _free_moment(parent, at)))
             detail = f"follow-up {number} of run {parent.pk}"
             Event.objects.create(run=run, at=now, verb="fired", detail=detail)
             send_off(run, recipients_of(run)[: LARGE + 1].count(), now, together)
     except IntegrityError as error:
-        raise_unless(error, "run_one_follow_up_per_step", "run_once_per_moment")
+        raise_unless(error, "run_one_follow_up_per_step")
         return None  # this follow-up exists
     wake_lanes_at(together.due, now)
     return run
+
+
+def _free_moment(parent: Run, at: datetime) -> datetime:
+    """Return the moment at which the reminder has no run yet: each moment has one. Firings of 02:30 in summer time and
+    an hour later in winter time, or of the hour that is left out in spring, have follow-ups at the same moment."""
+    taken = set(
+        parent.reminder.runs.filter(scheduled_for__range=(at, at + APART)).values_list("scheduled_for", flat=True)
+    )
+    while at in taken:
+        at += timedelta(microseconds=1)
+    return at
 
 
 def frozen_step(parent: Run, number: int, at: datetime) -> dict[str, Any]:

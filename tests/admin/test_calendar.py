@@ -15,10 +15,13 @@ from django.utils import timezone
 from accounts.models import CalendarFeed
 from fanout.admin.calendar_feed import _folded, _text
 from fanout.models import TrailEntry
+from fanout.plans.agenda import MOST_ACCOUNTS
+from reminders.models import FollowUpPart
 from tests.admin.conftest import login
-from tests.factories import AccountFactory, ReminderFactory
+from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
 pytestmark = pytest.mark.django_db
+DAY = timedelta(days=1)
 PAGE, FEED = reverse("admin:calendar"), reverse("admin:calendar_feed")
 
 
@@ -41,6 +44,28 @@ def test_week_and_month_show_the_firing(operator: Any) -> None:
         assert "Choir &lt;b&gt;" in page
         assert "Choir <b>" not in page
         assert reverse("admin:reminders_reminder_change", args=[reminder.pk]) in page
+
+
+@pytest.mark.parametrize("view", ["week", "month"])
+def test_a_full_calendar_takes_no_more_queries_than_other_pages(
+    operator: Any, team: Any, django_assert_max_num_queries: Any, view: str
+) -> None:
+    operator.groups.add(team)
+    now = timezone.now()
+    for n in range(MOST_ACCOUNTS + 2):
+        AccountFactory.create(owner=operator, label=f"Line {n}")
+    reminder = fires_tomorrow(operator, follow_up_days=[1])
+    FollowUpPart.objects.create(reminder=reminder, step=1, text="Again")
+    reminder.set_further_senders([AccountFactory.create(owner=operator)])
+    steps = [{"days": 1, "parts": [{"kind": "text", "text": "Again"}]}]
+    RunFactory.create(
+        reminder=reminder, owner=operator, scheduled_for=now, targets={"sent": 2}, steps=steps, next_step_at=now + DAY
+    )
+    RunFactory.create(reminder__account=reminder.account, status="running", targets={"pending": 2}, scheduled_for=now)
+    client = login(operator)
+    client.get(PAGE, {"view": view})  # what the process keeps
+    with django_assert_max_num_queries(25):
+        client.get(PAGE, {"view": view})
 
 
 def test_an_account_that_does_not_send_is_not_full(operator: Any) -> None:

@@ -162,6 +162,22 @@ def test_the_words_come_from_the_rate_that_was_compared(before, words):
 
 
 @pytest.mark.parametrize(
+    ("week", "before", "words"),
+    [
+        (Result(sent=100, opted_out=4), Result(sent=200, opted_out=4), "have doubled: 40 per 1,000 messages"),
+        (Result(sent=99, opted_out=4), Result(sent=200, opted_out=4), "have more than doubled: 40 per 1,000 messages"),
+        (
+            Result(sent=1000, opted_out=4),
+            Result(sent=5000, opted_out=2),
+            "have more than doubled: 4.0 per 1,000 messages in the last seven days, 0.4 in the seven before",
+        ),
+    ],
+)
+def test_twice_as_many_are_not_more_than_twice_and_few_are_not_none(week, before, words):
+    assert reputation.Trend(week, before).warning.startswith(f"Opt-outs {words}")
+
+
+@pytest.mark.parametrize(
     ("week", "before", "warns"),
     [
         ((2, 50), (0, 50), False),  # too few to say anything

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
 from accounts.models import Account
 from fanout.models import InboundEvent
+from fanout.plans.audience import audience
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.targets import NOT_SHARED
 from tests.api.conftest import Api
@@ -117,10 +119,18 @@ def test_erasing_leaves_the_person_in_other_teams_and_private_lists(lists, super
     assert Suppression.objects.filter(address=theirs.address).exists()
 
 
-def test_a_segment_is_refused_because_it_reaches_beyond_the_team(lists):
+def test_a_segment_finds_only_people_of_the_team(lists):
     segment = SegmentFactory.create(owner=lists.api.user, team=lists.team, tags=["choir"])
     wish = lists.reminder(segment=segment.pk)
-    for path in ("/reminders", "/reminders/forecast"):
-        answer = lists.api.post(path, wish)
-        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (403, "audience.segment")
-    assert Api(lists.api.user).post("/reminders", wish).status_code == 201
+    draft = lists.api.post("/reminders/forecast", wish).json()
+    assert (draft["targets"], [one["to"] for one in draft["examples"]]) == (1, [str(lists.shared)])
+    made = lists.api.post("/reminders", wish)
+    assert made.status_code == 201
+    assert list(audience(Reminder.objects.get(), timezone.now())) == [lists.shared]
+    preview = lists.api.get(f"/reminders/{made.json()['id']}/preview").json()
+    assert [one["to"] for one in preview["examples"]] == [str(lists.shared)]
+
+
+def test_a_segment_that_is_not_shared_with_the_team_is_not_found(lists):
+    segment = SegmentFactory.create(owner=lists.api.user, tags=["choir"])
+    assert lists.api.post("/reminders", lists.reminder(segment=segment.pk)).status_code == 404

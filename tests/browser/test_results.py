@@ -93,6 +93,8 @@ def test_results_over_time_and_two_runs_side_by_side(operator: User, server: Ser
     page.goto(server.url(reverse("admin:fanout_run_change", args=[second.pk])))
     page.click("text=compare")
     expect(page.locator("#compared")).to_contain_text("-100.0")
+    widths = {one.bounding_box()["width"] for one in page.locator(".columns > .card").all()}
+    assert len(widths) == 1, "the same time is as long in both charts"
     assert_it_fits(page, "two runs")
 
 

@@ -77,6 +77,22 @@ def test_a_run_stays_until_its_follow_ups_are_over(next_in_days, follow_up, dele
     assert data("retention")["runs"] == deleted
 
 
+def test_follow_ups_are_deleted_before_the_run_that_they_follow():
+    """Each call deletes a few runs; a follow-up that is left still knows who has replied to the message before it."""
+    long_ago = timezone.now() - timedelta(days=400)
+    parent = RunFactory.create(status="success", finished_at=long_ago, scheduled_for=long_ago)
+    for step in (1, 2):
+        one = {"reminder": parent.reminder, "follows": parent, "step": step, "follow_up": True}
+        RunFactory.create(status="failed", finished_at=long_ago, scheduled_for=long_ago + timedelta(days=step), **one)
+    left = [
+        data("retention", "--most-runs", "1")["runs_left"] and set(Run.objects.values_list("step", flat=True))
+        for _ in range(2)
+    ]
+    assert left == [{0, 2}, {0}]
+    assert not Run.objects.filter(step__gt=0, follows=None).exists()
+    assert data("retention")["runs"] == 1
+
+
 def test_retention_does_not_search_all_activity_for_every_run():
     long_ago = timezone.now() - timedelta(days=400)
     for _ in range(6):
@@ -161,6 +177,19 @@ def test_retention_leaves_a_run_that_goes_on_at_this_moment(which):
     going_on.refresh_from_db()
     assert (going_on.status, going_on.pending, going_on.total) == ("queued", 2, 3)
     assert Run.objects.filter(pk=run.pk).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_is_kept_whose_follow_up_is_tried_again_meanwhile():
+    long_ago = timezone.now() - timedelta(days=400)
+    times = {"finished_at": long_ago, "scheduled_for": long_ago}
+    parent = RunFactory.create(status="success", **times)
+    one = {"reminder": parent.reminder, "follows": parent, "step": 1, "follow_up": True}
+    follow_up = RunFactory.create(targets={"failed": 1}, scheduled_for=long_ago + timedelta(days=1), **one)
+    Run.objects.filter(pk=follow_up.pk).update(status="failed", finished_at=long_ago)
+    answer = retention_beside(lambda: retry_failed(follow_up, follow_up.owner, timezone.now()))
+    assert answer["runs"] == 0
+    assert Run.objects.get(pk=follow_up.pk).follows_id == parent.pk
 
 
 @pytest.mark.django_db(transaction=True)

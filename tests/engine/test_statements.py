@@ -204,6 +204,17 @@ def test_a_follow_up_to_a_person_who_has_replied_is_not_claimed(
     assert claim(target) is granted
 
 
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_reply_that_is_noted_with_the_message_counts_whenever_its_last_part_was_claimed(noted: bool) -> None:
+    replied_at = EARLIER - SECOND
+    first = pending(make_run("success"), status="sent", claimed_at=EARLIER, replied_at=replied_at if noted else None)
+    follows: dict[str, Any] = {"follow_up": True, "follows": first.run, "step": 1}
+    run = make_run(reminder=first.run.reminder, scheduled_for=LATER, account=first.account, **follows)
+    target = pending(run, recipient=first.recipient, address=first.address)
+    change(target.recipient, replied_at=replied_at)
+    assert claim(target) is not noted
+
+
 def test_a_reply_does_not_hold_up_the_next_ordinary_message_or_follow_up_to_another_run() -> None:
     first = pending(make_run("success"), status="sent", claimed_at=EARLIER)
     change(first.recipient, replied_at=NOW)

@@ -103,6 +103,15 @@ def test_what_is_used_and_free() -> None:
     assert (cell.full, cell.free, cell.gaps, cell.words("UTC")) == (False, 0, [], "paused")
 
 
+def test_without_a_cap_it_says_that_only_time_is_left() -> None:
+    account = AccountFactory.create(max_send_per_minute=60, hours_start=8, hours_end=12, timezone="UTC")
+    due(account, NOW + timedelta(days=1, hours=2), targets=40)
+    found = look(account)
+    tuesday, thursday = found.cells[account.pk, TUESDAY], found.cells[account.pk, THURSDAY]
+    assert tuesday.words("UTC").startswith(f"40 planned, no cap, time for {tuesday.free:,}")
+    assert (thursday.words("UTC"), thursday.free) == ("no cap, time for 14,400", 4 * 60 * 60)
+
+
 def test_in_the_evening_a_day_is_over_and_not_full() -> None:
     account = AccountFactory.create(timezone="UTC")
     cell = agenda(account.owner, WEEK, "UTC", NOW.replace(hour=21)).cells[account.pk, MONDAY]

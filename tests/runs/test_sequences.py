@@ -11,18 +11,20 @@ import pytest
 from django.db import connection
 
 from accounts.access import NotYours
+from accounts.channels.provider_events import EventKind
 from accounts.channels.sandbox.script import Script
 from fanout.models import Event, Run
 from fanout.plans.agenda import agenda
-from fanout.plans.follow_up_steps import step_moments
+from fanout.plans.audience import segment_members
+from fanout.plans.follow_up_steps import step_moments, steps_of_runs
 from fanout.rules.follow_up_limits import Limits, Prospect, not_by_itself
 from fanout.runs import controls, corrections, firing, freezing, sequences
-from reminders.models import FollowUpPart, Recipient, Reminder
+from reminders.models import FollowUpPart, Recipient, Reminder, ReminderMessage, Segment
 from reminders.readiness import duplicate
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.factories import UserFactory
-from tests.inbound.people import phone, remind, say
+from tests.inbound.people import phone, remind, say, stored
 
 pytestmark = pytest.mark.django_db
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -150,6 +152,58 @@ def test_a_reply_that_comes_while_it_is_being_made_counts(stage: Stage, monkeypa
     assert fresh(run).pending == 3, "the reply did not see it"
     stage.play()
     assert got(stage) == {phone(0): 2, phone(1): 1, phone(2): 2}
+
+
+def test_a_reply_between_two_parts_of_the_message_is_one_to_it(stage: Stage) -> None:
+    """The claim of the last part is younger than the reply. Neither the forecast nor a segment counts the person."""
+    reminder = with_follow_ups(stage, 1)
+    ReminderMessage.objects.create(reminder=reminder, position=1, kind="text", text="And this")
+    stage.provider.set_script(Script({"*": {"latency_ms": [3000, 3000]}}))
+    parent = stage.fire(reminder)
+
+    def reply(now: datetime) -> None:
+        assert parent.targets.get(address=phone(0)).parts_sent == 1
+        say(reminder.account, 0, now)
+
+    stage.play(happenings=[(stage.now + timedelta(seconds=3.1), reply)])
+    one = parent.targets.get(address=phone(0))
+    assert one.replied_at is not None
+    assert one.claimed_at is not None
+    assert one.replied_at < one.claimed_at
+    assert one.parts_sent == 2
+    segment = Segment.objects.create(owner=stage.user, name="Silent", not_replied_to=reminder)
+    assert set(segment_members(segment, stage.user, stage.now).values_list("address", flat=True)) == {
+        phone(1),
+        phone(2),
+    }
+    (planned,) = steps_of_runs([reminder.account_id], stage.now + DAY)
+    assert planned.shares == {reminder.account_id: 2}
+    (run,) = days_later(stage, 1)
+    assert (run.total, got(stage)) == (2, {phone(0): 2, phone(1): 3, phone(2): 3})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fields", "counts"),
+    [
+        (0, {}, True),
+        (-2 * 86_400, {}, False),
+        (0, {"group": "120363040000000001@g.us"}, False),
+        (0, {"kind": EventKind.AUTOMATIC}, False),
+    ],
+)
+def test_a_reply_that_waits_for_the_inbound_worker_counts(
+    stage: Stage, seconds: int, fields: dict[str, Any], counts: bool
+) -> None:
+    """Thousands may come at once."""
+    reminder = with_follow_ups(stage, 1)
+    stage.fire(reminder)
+    stage.play()
+    stage.now += DAY
+    (run,) = sequences.fire_follow_ups(stage.now)
+    stored(reminder.account, 1, stage.now + timedelta(seconds=seconds), came_at=stage.now, **fields)
+    stage.play()
+    assert got(stage) == {phone(0): 2, phone(1): 1 if counts else 2, phone(2): 2}
+    assert run.targets.get(address=phone(1)).error == ("the person has replied" if counts else "")
 
 
 def waits_for_a_lock() -> bool:
@@ -284,6 +338,21 @@ def test_the_time_of_day_stays_when_the_clocks_change() -> None:
     at = datetime(2026, 3, 27, 8, tzinfo=UTC)  # 09:00 in Berlin, two days before the clocks go forward
     (moment,) = step_moments([{"days": 3}], at, "Europe/Berlin")
     assert moment == datetime(2026, 3, 30, 7, 0, 0, 1, tzinfo=UTC)
+
+
+def test_firings_that_fall_together_when_the_clocks_change_keep_their_follow_ups(stage: Stage) -> None:
+    """Two firings at 02:30, in summer time and in winter time, have follow-ups at the same moment of the next day."""
+    stage.now = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    reminder = with_follow_ups(stage, 1, people=1, timezone="Europe/Berlin", delivery_window_start_hour=0)
+    parents = []
+    for _ in range(2):
+        parents.append(stage.fire(reminder, stage.now))
+        stage.play()
+        stage.now = parents[-1].scheduled_for + HOUR
+    assert [parent.scheduled_for.hour for parent in parents] == [0, 1]
+    runs = days_later(stage, 1)
+    assert {run.follows_id for run in runs} == {parent.pk for parent in parents}
+    assert len({run.scheduled_for for run in runs}) == 2
 
 
 def test_a_large_follow_up_is_prepared_in_chunks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

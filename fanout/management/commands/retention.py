@@ -77,8 +77,8 @@ class Command(CrierCommand):
         counts["reports"] = delete_in_batches(old_reports())
         counts["texts"] = sum(_blank(old_texts()))
         counts["conversions"] = conversion.remove_unused(originals())
-        # Message 2 first: deleted with its Message 1, it would not be counted.
-        in_order = old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk")
+        # Message 2 first: deleted with its Message 1, it would not be counted. Follow-ups before what they follow.
+        in_order = old_runs(before).order_by(*(F(name).asc(nulls_last=True) for name in ("answers", "follows")), "pk")
         runs = list(in_order.values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
@@ -158,12 +158,13 @@ def delete_run(run: int, before: datetime) -> int | None:
     """Delete a run with its targets in one transaction: with half of its targets its totals would be wrong.
 
     Later activity of its targets stays: searching for it would read all activity for every run. Returns the number of
-    targets; None if the run or its Message 2 was resumed meanwhile, and is kept.
+    targets; None if the run, its Message 2 or a follow-up was resumed meanwhile, and is kept. It is also kept while a
+    follow-up of it is left: without the run, one that is sent again would go to people who have replied.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         # Lock the runs before their targets, in the usual order, then check again: it may have been reopened meanwhile.
         list(Run.objects.filter(Q(pk=run) | Q(answers=run)).order_by("pk").select_for_update(of=("self",)).only("pk"))
-        if not old_runs(before).filter(pk=run).exists():
+        if not old_runs(before).filter(pk=run, follow_ups=None).exists():
             return None
         cursor.execute(DELETE_TARGETS, [run])
         targets: int = cursor.rowcount
