@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
 from accounts.models import Account
-from fanout.models import InboundEvent
+from fanout.api.reminders import BEYOND
+from fanout.models import InboundEvent, Run
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.targets import NOT_SHARED
 from tests.api.conftest import Api
-from tests.factories import AccountFactory, InboundEventFactory, RecipientFactory, SegmentFactory, TeamFactory
+from tests.factories import (
+    AccountFactory,
+    DriverFactory,
+    InboundEventFactory,
+    RecipientFactory,
+    RunFactory,
+    SegmentFactory,
+    TeamFactory,
+    UserFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -124,3 +136,58 @@ def test_a_segment_is_refused_because_it_reaches_beyond_the_team(lists):
         answer = lists.api.post(path, wish)
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (403, "audience.segment")
     assert Api(lists.api.user).post("/reminders", wish).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"), [("get", "preview"), ("get", "forecast"), ("post", "fire"), ("post", "enable")]
+)
+def test_a_reminder_to_a_segment_is_neither_counted_nor_fired(lists, method, operation):
+    """It would count and reach the owner's private people, whom the team does not see."""
+    segment = SegmentFactory.create(owner=lists.api.user, team=lists.team, tags=["choir"])
+    everyone = Api(lists.api.user)
+    wish = lists.reminder(segment=segment.pk) | {"schedule": {"cron": "0 8 * * 5"}, "team": lists.team.pk}
+    pk = everyone.post("/reminders", wish).json()["id"]
+    path = f"/reminders/{pk}/{operation}"
+    answer = lists.api(method, path, {} if method == "post" else None)
+    assert (answer.status_code, answer.json()["detail"]) == (403, BEYOND)
+    assert not Run.objects.exists()
+    assert lists.api.get(f"/reminders/{pk}").json()["targets"] == 0
+    assert lists.api.post(f"/reminders/{pk}/disable").status_code == 200
+    answer = everyone(method, path, {} if method == "post" else None)
+    assert answer.status_code == 200, answer.content
+
+
+def test_a_preview_shows_only_people_of_the_team(lists):
+    """Also where the person, who sees more, has chosen others for a reminder of the team."""
+    everyone = Api(lists.api.user)
+    wish = lists.reminder(recipients=[lists.private.pk, lists.shared.pk, lists.others.pk]) | {"team": lists.team.pk}
+    pk = everyone.post("/reminders", wish).json()["id"]
+    shown = [one["to"] for one in lists.api.get(f"/reminders/{pk}/preview").json()["examples"]]
+    assert shown == [str(lists.shared)]
+    assert len(everyone.get(f"/reminders/{pk}/preview").json()["examples"]) == 3
+
+
+def test_runs_in_front_are_named_only_where_the_call_sees_them(lists):
+    """An account of the team may also send for its owner's private reminders, and for people of other teams."""
+    facts = {"account": lists.account, "status": "running", "targets": {"pending": 50}}
+    now = timezone.now()
+    private = {"reminder__owner": lists.api.user, "reminder__title": "Private party"}
+    RunFactory.create(**facts, **private, team=None, scheduled_for=now - timedelta(minutes=5))
+    run = RunFactory.create(
+        **facts, reminder__owner=lists.api.user, team=lists.team, scheduled_for=now - timedelta(minutes=1)
+    )
+    DriverFactory.create(beat_at=now)
+
+    def said(caller: Api) -> list[str]:
+        listed = {one["id"]: one["waits_for"] for one in caller.get("/runs").json()["items"]}
+        one = caller.get(f"/runs/{run.pk}").json()["waits_for"]
+        return [listed[run.pk], one, caller.get(f"/runs/{run.pk}/why").json()["why"]]
+
+    for words in said(lists.api):
+        assert "queued behind another run of this account" in words
+    for words in said(Api(lists.api.user)):
+        assert "queued behind Private party" in words
+    colleague = UserFactory.create(is_staff=True)
+    colleague.groups.add(lists.team, *lists.api.user.groups.filter(name="operators"))
+    for words in said(Api(colleague)):
+        assert "queued behind another run of this account" in words
