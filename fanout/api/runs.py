@@ -311,17 +311,17 @@ CSV: dict[str, Any] = {"responses": {200: {"content": {"text/csv": {"schema": {"
 @router.get("/{int:run_id}/targets.csv", response=None, auth=READS, openapi_extra=CSV)
 def export(request: HttpRequest, run_id: int, only_failures: bool = False) -> HttpResponseBase:
     """Stream all targets as CSV, as the run's page exports them. The connection is closed in the middle if the token is
-    revoked meanwhile."""
+    revoked meanwhile, or its person loses role or team."""
     run = find_run(request, run_id)
     lines = _while_in_force(exports.run_lines(run, only_failures), caller_of(request).token)
     return exports.csv_download(request, lines, f"run-{run.pk}.csv")
 
 
 def _while_in_force(lines: Iterator[str], token: ApiToken) -> Iterator[str]:
-    """Yield the lines; raise PermissionError once the token is revoked, so that no client takes the rest for all."""
+    """Yield the lines; raise PermissionError once the token may not read on, so that no client takes a part for all."""
     for number, line in enumerate(lines):
-        if number % exports.LINES_AT_ONCE == 0 and not tokens.still_in_force(token, timezone.now()):
-            raise PermissionError("the token of a download was revoked")
+        if number % exports.LINES_AT_ONCE == 0 and not tokens.still_in_force(token, READS.permission, timezone.now()):
+            raise PermissionError("the token of a download may not read on")
         yield line
 
 

@@ -37,7 +37,7 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from accounts import access
-from accounts.channels.http import FAILURES, connector, host_problem
+from accounts.channels.http import FAILURES, connector, host_problem, words_of
 from accounts.inputs import counted
 from accounts.models import Account
 from fanout.database import execute
@@ -420,8 +420,10 @@ async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: 
         signed = headers(endpoint, delivery.message_id, body, now)
         async with session.post(endpoint.url, data=body, headers=signed, allow_redirects=False) as response:
             status = response.status
+    except TimeoutError:
+        return False, f"no answer within {TIMEOUT:.0f} seconds", False
     except (*FAILURES, ValueError) as failure:
-        return False, f"not reached: {failure}"[:300], False
+        return False, f"not reached: {words_of(failure)}"[:300], False
     return 200 <= status < 300, f"answered {status}", status == 410
 
 

@@ -430,6 +430,20 @@ def test_one_that_is_sent_again_begins_with_the_shortest_wait(operator):
     assert (row.attempts, row.next_attempt_at) == (1, now + timedelta(seconds=webhooks.WAITS[0]))
 
 
+def test_a_receiver_that_never_answers_and_one_that_is_not_there_are_told_in_words(operator, monkeypatch):
+    monkeypatch.setattr(webhooks, "TIMEOUT", 1.0)
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
+        urls = [f"http://127.0.0.1:{one.getsockname()[1]}/" for one in (silent, closed)]
+        rows = [endpoint(operator, url) for url in urls]
+        closed.close()
+        controls.pause(run, operator, timezone.now())
+        webhooks.step(timezone.now())
+    said = [WebhookEndpoint.objects.get(pk=row.pk).problem for row in rows]
+    assert said[0] == "no answer within 1 seconds"
+    assert said[1].startswith("not reached: 127.0.0.1 does not accept connections at port")
+
+
 def test_410_switches_off(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
     with Hook(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n") as hook:
