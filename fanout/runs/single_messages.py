@@ -83,7 +83,7 @@ def hand_in(new: NewMessage, user: Any, team: Any, now: datetime) -> SingleMessa
         raise ValidationError({"parts": problem})
     message = SingleMessage.objects.create(
         owner=user,
-        team=team or new.account.team,
+        team_id=team.pk if team else new.account.team_id,
         account=new.account,
         recipient=new.recipient,
         parts=parts,

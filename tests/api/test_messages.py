@@ -286,14 +286,19 @@ def test_messages_go_on_by_themselves_after_a_limit_of_the_account(stage, api, h
     assert sorted(texts(stage)) == [(address(0), "Hello"), (address(1), "Hello")]
 
 
-def test_a_message_costs_few_statements(stage, api):
-    account = stage.account()
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_message_costs_few_statements(stage, api, shared):
+    team = Group.objects.create(name="shop") if shared else None
+    if team:
+        api.user.groups.add(team)
+    account = stage.account(team=team)
     wish = {"account": account.pk, "text": "Hello"}
     api.post("/messages", wish | {"address": address(0)})
     for to in (address(1), address(1)):  # a new person, and one that is known
         with CaptureQueriesContext(connection) as asked:
             assert api.post("/messages", wish | {"address": to}, Idempotency_Key=f"{len(SAID)}").status_code == 202
-        assert len(asked) <= 11, [query["sql"] for query in asked]
+        assert len(asked) <= 10, [query["sql"] for query in asked]
+    assert set(SingleMessage.objects.values_list("team", flat=True)) == {team.pk if team else None}
 
 
 def test_a_person_is_found_as_pages_find_them(stage, api):
