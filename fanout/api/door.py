@@ -235,7 +235,11 @@ def _repeated(row: KeptAnswer, secret: bool) -> HttpResponse | None:
         raise Problem(422, "This Idempotency-Key was used for another request: take a new one.")
     if kept.status is None:
         raise Problem(409, "The call with this Idempotency-Key is still under way.", headers={"Retry-After": "1"})
-    body = crypto.decrypt(kept.body)["body"] if secret else kept.body
+    try:
+        body = crypto.decrypt(kept.body)["body"] if secret else kept.body
+    except crypto.CredentialError:
+        words = "This was done already. Its answer was stored with a key that is gone: rotate the webhook’s secret."
+        raise Problem(409, words) from None
     answer = HttpResponse(body, status=kept.status, content_type=kept.kind)
     answer["Idempotent-Replayed"] = "true"
     return answer
