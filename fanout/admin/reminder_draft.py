@@ -24,7 +24,7 @@ from accounts.models import Account
 from fanout.admin.run_status import my_zone
 from fanout.lanes.chats import addresses_with_chat, new_among, wrote_since
 from fanout.models import KnownChat
-from fanout.plans.audience import examples, reached, segment_members
+from fanout.plans.audience import examples, reached, segment_members, shared_with
 from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
 from fanout.plans.outlook import LaneWork, messages_left_at
 from reminders import imports, schedule, suppressions, wording
@@ -416,14 +416,18 @@ def posted_senders(form: QueryDict, user: Any) -> list[Account]:
 
 def _in_segment(form: QueryDict, user: Any, accounts: Sequence[Account], now: datetime) -> QuerySet[Recipient] | None:
     """Return who is in the chosen segment now; None: no segment is chosen. The reminder's own segment is counted for
-    its owner, who fires it. Any other shows only what the person sees: they choose its conditions."""
+    its owner, who fires it. Any other shows only what the person sees: they choose its conditions. Both have only
+    those who are shared as the reminder is (`living`)."""
     segments = access.visible(user, Segment.objects.filter(pk__in=as_ids([form.get("segment", "")])))
     mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
     segment, reminder = segments.first(), mine.select_related("owner").first()
     if segment is None:
         return None
     seen_by = reminder.owner if reminder is not None and reminder.segment_id == segment.pk else user
-    return reached(segment_members(segment, seen_by, now), accounts)
+    # Only its owner moves a reminder to another team: in the form of others there is no choice.
+    chosen = reminder is None or (access.owns(user, reminder) and "team" in form)
+    team = as_id(form.get("team", "")) if chosen or reminder is None else reminder.team_id
+    return reached(shared_with(team, segment_members(segment, seen_by, now)), accounts)
 
 
 def _stored(

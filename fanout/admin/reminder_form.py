@@ -211,6 +211,7 @@ class ReminderForm(OwnedForm):
         }
         help_texts = {
             "title": "Only operators see it.",
+            "segment": "Of a reminder that is shared with a team, only those who are shared with that team.",
             "auto_resume": "Off: it pauses and waits for you. Yesterday's text may be stale.",
             "resume_after_limit": "Also after the account's own hours and its limit of new chats. Off: it pauses and "
             "waits for you.",

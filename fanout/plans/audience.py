@@ -58,10 +58,18 @@ def unanswered(run_id: int, follow_up_at: datetime) -> QuerySet[RunTarget]:
 
 
 def living(reminder: Reminder, now: datetime) -> QuerySet[Recipient]:
-    """Return who is in the reminder's segment now: only those that its owner sees and its senders reach."""
+    """Return who is in the reminder's segment now: only those that its owner sees, that are shared as it is, and that
+    its senders reach."""
     if reminder.segment is None:
         return Recipient.objects.none()
-    return reached(segment_members(reminder.segment, reminder.owner, now), reminder.senders)
+    members = segment_members(reminder.segment, reminder.owner, now)
+    return reached(shared_with(reminder.team_id, members), reminder.senders)
+
+
+def shared_with(team: int | None, members: QuerySet[Recipient]) -> QuerySet[Recipient]:
+    """Return the members that a reminder shared with this team reaches. The team reads its runs, and any of them may
+    write the conditions: these would show them the owner's private recipients and those of other teams."""
+    return members if team is None else members.filter(team=team)
 
 
 def reached(members: QuerySet[Recipient], senders: Sequence[Any]) -> QuerySet[Recipient]:

@@ -314,7 +314,8 @@ def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
     if problem := readiness.rights_problem(reminder, reminder.owner, ask_recipients=targets.of_others > 0):
         return f"Its owner may not send this any more. {problem}"
     if not targets.total:
-        in_segment = f" No one is in the segment “{reminder.segment}” now." if reminder.segment else ""
+        shared = f" who is shared with {reminder.team}" if reminder.team else ""
+        in_segment = f" No one{shared} is in the segment “{reminder.segment}” now." if reminder.segment else ""
         return f"The reminder has no targets.{in_segment}"
     if not reminder.messages.all():
         return "The reminder has no message."

@@ -105,10 +105,13 @@ def test_a_colleague_reads_nothing_about_private_recipients(operator: Any, colle
     assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
 
     answer = login(colleague).post(ask, filled(account, **text, segment=own.pk))
-    assert answer.json()["segment"] == "5 recipients now, such as Ann", "as many as it will go to"
+    assert answer.json()["segment"] == "1 recipient now, such as Ann", "as many as it will go to"
     assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
     assert "Secret" not in answer.content.decode()
-    assert login(operator).post(ask, filled(account, **text, segment=own.pk)).json()["fields"] == ["salary"]
+    for team_chosen, members, fields in ((team.pk, "1 recipient now", []), ("", "5 recipients now", ["salary"])):
+        answer = login(operator).post(ask, filled(account, **text, segment=own.pk, team=team_chosen)).json()
+        assert answer["segment"].startswith(members), "its owner chooses with whom it is shared"
+        assert answer["fields"] == fields
 
 
 def test_a_private_segment_is_not_put_into_the_reminder_of_a_colleague(

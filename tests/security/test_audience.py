@@ -1,5 +1,5 @@
-"""Replies, results, the calendar and segments against a colleague who changes addresses, two who click at once, and
-texts of 100 KB."""
+"""Replies, results, the calendar and segments against a colleague who changes addresses or conditions, two who click at
+once, and texts of 100 KB."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.inbound import reply_inbox
 from fanout.models import InboundEvent, RunTarget, TrailEntry
-from fanout.plans.audience import segment_members
-from reminders.models import Recipient, Segment
+from fanout.plans.audience import audience, segment_members
+from fanout.runs import controls
+from reminders.models import Recipient, Reminder, Segment
 from tests.admin.conftest import colleague, login, member, operator, team, viewer  # noqa: F401 fixtures
-from tests.factories import AccountFactory, RecipientFactory
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
 from tests.inbound.test_reply_inbox import account, replied  # noqa: F401 a fixture
 
 pytestmark = pytest.mark.django_db
@@ -124,3 +125,35 @@ def test_long_texts(account: Account, operator: User) -> None:  # noqa: F811
     answer = client.post(reverse("admin:reminders_segment_add"), values)
     assert answer.status_code == 200
     assert not Segment.objects.exists()
+
+
+@pytest.mark.parametrize("whose", ["the owner's, changed", "the colleague's"])
+def test_a_shared_reminder_brings_a_colleague_no_private_recipients(
+    operator: User,  # noqa: F811
+    team: Group,  # noqa: F811
+    whose: str,
+) -> None:
+    """Conditions that a colleague writes are evaluated when the owner's reminder fires, whose run the team reads."""
+    jonas = member("jonas", "operators")
+    jonas.groups.add(team)
+    shared: dict[str, Any] = {"owner": operator, "team": team}
+    RecipientFactory.create(owner=operator, address="+60120000001", kind="person", name="Secret", tags=["vip"])
+    ann = RecipientFactory.create(**shared, address="+60120000002", kind="person", name="Ann", tags=["vip"])
+    segment = Segment.objects.create(owner=operator, team=team, name="Board", tags=["board"])
+    reminder = ReminderFactory.create(**shared, account=AccountFactory.create(**shared), segment=segment)
+    if whose == "the colleague's":
+        segment = Segment.objects.create(owner=jonas, team=team, name="Mine", tags=["vip"])
+        Reminder.objects.update(segment=segment)
+    else:
+        change = reverse("admin:reminders_segment_change", args=[segment.pk])
+        login(jonas).post(change, {"name": "Board", "tags": "vip", "without_tags": "", "fields": ""})
+        assert Segment.objects.get().tags == ["vip"]
+    reminder, now = Reminder.objects.get(), timezone.now()
+    assert list(audience(reminder, now)) == [ann]
+    run = controls.fire(reminder, jonas, now).run
+    assert run is not None
+    assert list(run.targets.values_list("address", flat=True)) == [ann.address]
+    page = reverse("admin:fanout_runtarget_changelist")
+    assert "Secret" not in body(login(jonas).get(page, {"run__id__exact": run.pk}))
+    Reminder.objects.update(team=None)
+    assert audience(Reminder.objects.get(), now).count() == 2, "the run would be the owner's alone"
