@@ -90,7 +90,9 @@ class AudienceIn(Schema):
         [], description="Those that are not in your list are added to it"
     )
     segment: Id | None = Field(
-        None, description="Everyone who is in this segment when the reminder fires; not with a token of a team"
+        None,
+        description="Everyone who is in this segment when the reminder fires; of one that is shared with a team, only "
+        "those who are shared with it, too",
     )
 
 
@@ -285,7 +287,7 @@ def _new(caller: Caller, wish: ReminderIn) -> NewReminder:
         enabled=wish.enabled,
         auto_resume=wish.auto_resume,
         resume_after_limit=wish.resume_after_limit,
-        segment=_segment(caller, wish.audience.segment),
+        segment=caller.find(Segment.objects.all(), pk, "segment") if (pk := wish.audience.segment) else None,
         follow_up=wish.follow_up,
         urgency=wish.urgency,
     )
@@ -337,17 +339,6 @@ def new_part(caller: Caller, part: PartIn) -> NewPart:
         return NewPart(part.text, part.html, file)
     named = f"{template.name}:{template.language}" if template.language else template.name
     return NewPart(part.text, part.html, file, named=named, values=template.values)
-
-
-def _segment(caller: Caller, pk: int | None) -> Segment | None:
-    if pk is None:
-        return None
-    segment = caller.find(Segment.objects.all(), pk, "segment")
-    if caller.token.team is not None:
-        # Whenever it fires, a segment has everyone whom the reminder's owner sees: private people and other teams, too.
-        words = "A token of a team cannot send to a segment, which reaches beyond the team: use tags, or another token."
-        raise Problem(403, words, {"audience.segment": words})
-    return segment
 
 
 def _chosen(caller: Caller, ids: list[int]) -> list[Recipient]:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.models import InboundEvent
+from fanout.plans.audience import audience
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.targets import NOT_SHARED
 from tests.api.conftest import Api
@@ -105,38 +106,6 @@ def test_chosen_recipients_outside_the_team_are_not_there(lists, whose):
     assert answer.status_code == 422
 
 
-@pytest.mark.parametrize("superuser", [False, True])
-def test_erasing_leaves_the_person_in_other_teams_and_private_lists(lists, superuser):
-    """With the deliveries, events and suppression that others have of the same address."""
-    operator, other = lists.api.user, lists.others.team
-    User.objects.filter(pk=operator.pk).update(is_superuser=superuser)
-    theirs = RecipientFactory.create(team=other, address=lists.shared.address, name="Copy")
-    private = RecipientFactory.create(address=lists.shared.address, name="Unshared")
-    if not superuser:
-        private.delete()
-    Suppression.objects.create(address=theirs.address, reason="manual")
-    accounts = [lists.account, AccountFactory.create(owner=operator, team=other), AccountFactory.create(owner=operator)]
-    events = [
-        InboundEventFactory.create(account=one, kind="reply", address=theirs.address, words={"text": "hi"})
-        for one in accounts
-    ]
-    assert lists.api.post(f"/recipients/{lists.shared.pk}/erase").status_code == 200
-    left = Recipient.objects.filter(address=theirs.address)
-    assert set(left.values_list("name", flat=True)) == ({"Copy", "Unshared"} if superuser else {"Copy"})
-    kept = [InboundEvent.objects.get(pk=event.pk).address for event in events]
-    assert kept == ["", theirs.address, theirs.address]
-    assert Suppression.objects.filter(address=theirs.address).exists()
-
-
-def test_a_segment_is_refused_because_it_reaches_beyond_the_team(lists):
-    segment = SegmentFactory.create(owner=lists.api.user, team=lists.team, tags=["choir"])
-    wish = lists.reminder(segment=segment.pk)
-    for path in ("/reminders", "/reminders/forecast"):
-        answer = lists.api.post(path, wish)
-        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (403, "audience.segment")
-    assert Api(lists.api.user).post("/reminders", wish).status_code == 201
-
-
 def test_a_preview_shows_only_people_of_the_team(lists):
     """Also where the person, who sees more, has chosen others for a reminder of the team."""
     everyone = Api(lists.api.user)
@@ -171,3 +140,43 @@ def test_runs_in_front_are_named_only_where_the_call_sees_them(lists):
     colleague.groups.add(lists.team, *lists.api.user.groups.filter(name="operators"))
     for words in said(Api(colleague)):
         assert "queued behind another run of this account" in words
+
+
+@pytest.mark.parametrize("superuser", [False, True])
+def test_erasing_leaves_the_person_in_other_teams_and_private_lists(lists, superuser):
+    """With the deliveries, events and suppression that others have of the same address."""
+    operator, other = lists.api.user, lists.others.team
+    User.objects.filter(pk=operator.pk).update(is_superuser=superuser)
+    theirs = RecipientFactory.create(team=other, address=lists.shared.address, name="Copy")
+    private = RecipientFactory.create(address=lists.shared.address, name="Unshared")
+    if not superuser:
+        private.delete()
+    Suppression.objects.create(address=theirs.address, reason="manual")
+    accounts = [lists.account, AccountFactory.create(owner=operator, team=other), AccountFactory.create(owner=operator)]
+    events = [
+        InboundEventFactory.create(account=one, kind="reply", address=theirs.address, words={"text": "hi"})
+        for one in accounts
+    ]
+    assert lists.api.post(f"/recipients/{lists.shared.pk}/erase").status_code == 200
+    left = Recipient.objects.filter(address=theirs.address)
+    assert set(left.values_list("name", flat=True)) == ({"Copy", "Unshared"} if superuser else {"Copy"})
+    kept = [InboundEvent.objects.get(pk=event.pk).address for event in events]
+    assert kept == ["", theirs.address, theirs.address]
+    assert Suppression.objects.filter(address=theirs.address).exists()
+
+
+def test_a_segment_finds_only_people_of_the_team(lists):
+    segment = SegmentFactory.create(owner=lists.api.user, team=lists.team, tags=["choir"])
+    wish = lists.reminder(segment=segment.pk)
+    draft = lists.api.post("/reminders/forecast", wish).json()
+    assert (draft["targets"], [one["to"] for one in draft["examples"]]) == (1, [str(lists.shared)])
+    made = lists.api.post("/reminders", wish)
+    assert made.status_code == 201
+    assert list(audience(Reminder.objects.get(), timezone.now())) == [lists.shared]
+    preview = lists.api.get(f"/reminders/{made.json()['id']}/preview").json()
+    assert [one["to"] for one in preview["examples"]] == [str(lists.shared)]
+
+
+def test_a_segment_that_is_not_shared_with_the_team_is_not_found(lists):
+    segment = SegmentFactory.create(owner=lists.api.user, tags=["choir"])
+    assert lists.api.post("/reminders", lists.reminder(segment=segment.pk)).status_code == 404
