@@ -356,7 +356,8 @@ def test_subjects_take_turns(operator, monkeypatch):
 def test_a_search_among_many_pending_deliveries_reads_few(operator, subjects):
     row, now = endpoint(operator, "http://127.0.0.1:9/x"), timezone.now()
     pending(row, subjects, each=6_000 // subjects, created_at=now)
-    limits = {"now": now, "busy": [], "full": [], "after": "{}", "each": webhooks.EACH, "looks": webhooks.LOOKS}
+    limits: dict[str, Any] = {"now": now, "busy": [], "full": [], "after": "{}"}
+    limits |= {"each": webhooks.EACH, "looks": webhooks.LOOKS}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE fanout_webhookdelivery")
         cursor.execute(webhooks.NEXT, limits)
