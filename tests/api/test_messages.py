@@ -95,6 +95,21 @@ def test_many_messages_with_texts_of_their_own_share_a_run(stage, api):
     assert not stage.book.duplicates("message_id")
 
 
+def test_the_audit_trail_names_the_token_of_a_run(stage, api):
+    wish = {"account": stage.account().pk, "text": "Hello"}
+    shop = Api(api.user, name="shop")
+    for n, caller in enumerate((api, shop, api)):
+        caller.post("/messages", wish | {"address": address(n)})
+    collect(MONDAY)
+    assert sorted(Run.objects.values_list("total", flat=True)) == [1, 2]
+    names = {
+        entry.actor_name: Run.objects.get(pk=entry.subject_id).total
+        for entry in TrailEntry.objects.filter(verb="fired")
+    }
+    person = api.user.get_username()
+    assert names == {f"{person} (token n8n)": 2, f"{person} (token shop)": 1}
+
+
 def test_a_message_does_not_join_an_archived_run(stage, api):
     wish = {"account": stage.account().pk, "text": "Hello"}
     for n in range(2):
