@@ -17,7 +17,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.db.models import Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 
 from accounts import access
 from accounts.models import ApiToken, TokenGuess
@@ -153,9 +153,12 @@ def _know(user: Any, groups: list[Group], permissions: list[str]) -> None:
     user._perm_cache = set(permissions)
 
 
-def still_in_force(token: ApiToken, now: datetime) -> bool:
-    """Return whether a token that was used before may go on being used, without counting a call."""
-    usable = ApiToken.objects.filter(pk=token.pk, user__is_active=True, user__is_staff=True)
+def still_in_force(token: ApiToken, permission: str, now: datetime) -> bool:
+    """Return whether a token that was used before may go on with an operation that needs the permission: it was not
+    revoked, and its person has kept role, login and team. No call is counted."""
+    may = get_user_model().objects.with_perm(permission, backend="django.contrib.auth.backends.ModelBackend")
+    member = Q(team=None) | Q(user__is_superuser=True) | Q(user__groups=F("team"))
+    usable = ApiToken.objects.filter(member, pk=token.pk, user__in=may.filter(is_staff=True))
     return in_force(usable, now).exists()
 
 

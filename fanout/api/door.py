@@ -43,6 +43,7 @@ PREFIX = "/api/v1/"
 #: Operations that take several transactions, so that a large run is not locked for long. Each has the same effect the
 #: second time, so that their answer is stored after them; all others are one transaction with their answer.
 IN_CHUNKS = re.compile(rf"{PREFIX}(runs/\d+/(cancel|retry-failed|settle|offload|resume)|recipients/\d+/erase)")
+UPLOAD = f"{PREFIX}media"
 #: what Django raises for requests that it cannot read
 UNREADABLE = (SuspiciousOperation, BadRequest, MultiPartParserError, UnreadablePostError)
 UNREADABLE_WORDS = (
@@ -169,7 +170,7 @@ def _with_headers(request: HttpRequest, answer: HttpResponseBase, use: Use | Non
         return answer
     tag = f'"{hashlib.sha256(answer.content).hexdigest()[:32]}"'
     known = [one.strip().removeprefix("W/") for one in request.headers.get("If-None-Match", "").split(",")]
-    if tag in known:
+    if tag in known or known == ["*"]:
         same = HttpResponseNotModified()
         for name in ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Cache-Control"):
             same[name] = answer[name]
@@ -186,7 +187,8 @@ def _once(request: HttpRequest, use: Use, now: datetime, call: Callable[[], Http
     """Call the operation, or return the answer that the same key had before. Uploads need no key: the same file is
     stored once, while its body may be large and differs each time by its boundary."""
     key = request.headers.get("Idempotency-Key", "")
-    if request.method != "POST" or not key or request.content_type == "multipart/form-data":
+    # By its path: other operations read their body as JSON whatever its type is said to be.
+    if request.method != "POST" or not key or request.path_info == UPLOAD:
         return call()
     if len(key) > MOST_KEY or not key.isprintable():
         raise Problem(422, f"An Idempotency-Key has at most {MOST_KEY} printable characters.")
@@ -233,7 +235,11 @@ def _repeated(row: KeptAnswer, secret: bool) -> HttpResponse | None:
         raise Problem(422, "This Idempotency-Key was used for another request: take a new one.")
     if kept.status is None:
         raise Problem(409, "The call with this Idempotency-Key is still under way.", headers={"Retry-After": "1"})
-    body = crypto.decrypt(kept.body)["body"] if secret else kept.body
+    try:
+        body = crypto.decrypt(kept.body)["body"] if secret else kept.body
+    except crypto.CredentialError:
+        words = "This was done already. Its answer was stored with a key that is gone: rotate the webhook’s secret."
+        raise Problem(409, words) from None
     answer = HttpResponse(body, status=kept.status, content_type=kept.kind)
     answer["Idempotent-Replayed"] = "true"
     return answer

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
 
+from accounts import access
 from accounts.addresses import AddressError
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -159,9 +160,22 @@ def _recipient(caller: Caller, wish: MessageIn, now: datetime) -> Recipient:
     return found
 
 
+# What `caller.find` reads, with the columns that a plain text needs. Written out because each message asks for it: to
+# build the statement took a third of the call.
+ACCOUNT = f"""
+SELECT r.id, r.owner_id, r.team_id, r.label, r.channel, r.address, r.timezone, r.status, r.archived
+  FROM accounts_account r
+ WHERE r.id = %(account)s AND NOT r.archived AND {access.SEES}
+   AND (%(team)s::bigint IS NULL OR r.team_id = %(team)s)
+"""  # noqa: S608
+
+
 def _account(caller: Caller, wish: MessageIn, team: Group | None, recipient: Recipient) -> Account:
     if wish.account is not None:
-        return caller.find(Account.objects.filter(archived=False), wish.account, "account")
+        facts = access.sees(caller.user) | {"account": wish.account, "team": caller.token.team_id}
+        for found in Account.objects.raw(ACCOUNT, facts):
+            return found
+        raise Http404(f"There is no account {wish.account}.")
     rows: QuerySet[Account] = caller.visible(Account.objects.filter(team=team, archived=False))
     active = rows.filter(status=Account.Status.ACTIVE).order_by("pk")
     able = [account for account in active if channel(account.channel).reaches(recipient.kind)]

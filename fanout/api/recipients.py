@@ -290,6 +290,8 @@ class TimelineOut(Answer):
 def timeline(request: HttpRequest, recipient_id: int, before: Annotated[Text, Field(max_length=100)] = "") -> Any:
     """Return what was sent to this address and what came back, newest first: the page that the admin shows."""
     caller, recipient = caller_of(request), find_recipient(request, recipient_id)
+    if before and person_timeline.place_in(before) is None:
+        raise Problem(422, "This is not `next` of an earlier page.", {"before": "not a place"})
     held = Suppression.objects.filter(suppressions.in_force(timezone.now()), Q(address=recipient.address))
     page = person_timeline.timeline(recipient, caller.user, before, caller.token.team_id)
     items = [

@@ -366,9 +366,9 @@ def _listed(addresses: list[str]) -> list[imports.Entry]:
 
 
 def _people(request: HttpRequest, reminder: Reminder) -> wording.Audience:
-    """Return the recipients; names and fields only of those that the person sees."""
+    """Return the recipients; names and fields only of those that the call may see."""
     people = audience(reminder, timezone.now())
-    return wording.Audience(people, seen=access.visible(caller_of(request).user, people))
+    return wording.Audience(people, seen=caller_of(request).visible(people))
 
 
 def _examples(reminder: Reminder, people: wording.Audience) -> list[dict[str, Any]]:
@@ -412,7 +412,7 @@ def fire(request: HttpRequest, reminder_id: int, wish: FireIn) -> Any:
     at = firing.when_closed(reminder, now) if wish.when_open else None
     answer = require(controls.fire(reminder, caller.user, now, at=at, after=wish.after))
     assert answer.run is not None  # it was made
-    return {"text": answer.text, "run": runs_out([find_run(request, answer.run.pk)], caller.user)[0]}
+    return {"text": answer.text, "run": runs_out([find_run(request, answer.run.pk)], caller)[0]}
 
 
 class SwitchOut(Done):

@@ -15,6 +15,7 @@ from accounts import tokens
 from accounts.models import Account, ApiToken
 from fanout.api.conventions import (
     Answer,
+    Caller,
     Done,
     Id,
     Line,
@@ -111,8 +112,8 @@ def run_out(run: Run, going: RunProgress = NO_PROGRESS) -> dict[str, Any]:
     }
 
 
-def runs_out(runs: Sequence[Run], user: Any) -> list[dict[str, Any]]:
-    going = progress_of(runs, timezone.now(), user)
+def runs_out(runs: Sequence[Run], caller: Caller) -> list[dict[str, Any]]:
+    going = progress_of(runs, timezone.now(), caller.user, team=caller.token.team_id)
     return [run_out(run, going.get(run.pk, NO_PROGRESS)) for run in runs]
 
 
@@ -124,7 +125,7 @@ def _done(request: HttpRequest, answer: ControlResult, run: Run) -> dict[str, An
     """Return what a control did, with the run as it is now."""
     require(answer)
     fresh = find_run(request, (answer.run or run).pk)
-    return {"text": answer.text, "run": runs_out([fresh], caller_of(request).user)[0]}
+    return {"text": answer.text, "run": runs_out([fresh], caller_of(request))[0]}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -155,13 +156,13 @@ def list_runs(request: HttpRequest, query: Query[RunQuery]) -> Any:
     if query.reminder:
         runs = runs.filter(reminder=query.reminder)
     items, following = page_of(runs, query)
-    return {"items": runs_out(items, caller.user), "next": following}
+    return {"items": runs_out(items, caller), "next": following}
 
 
 @router.get("/{int:run_id}", response=RunOut, auth=READS)
 def get_run(request: HttpRequest, run_id: int) -> Any:
     """Return one run with its counts and expected end."""
-    return runs_out([find_run(request, run_id)], caller_of(request).user)[0]
+    return runs_out([find_run(request, run_id)], caller_of(request))[0]
 
 
 class WhyOut(Answer):
@@ -172,7 +173,8 @@ class WhyOut(Answer):
 @router.get("/{int:run_id}/why", response=WhyOut, auth=READS)
 def why(request: HttpRequest, run_id: int) -> Any:
     """Say which limit holds the run back, and when the next message goes out."""
-    line = why_run(find_run(request, run_id), timezone.now())
+    caller = caller_of(request)
+    line = why_run(find_run(request, run_id), timezone.now(), user=caller.user, team=caller.token.team_id)
     return {"why": line.text, "next_send_at": line.next_send_at}
 
 
@@ -309,17 +311,17 @@ CSV: dict[str, Any] = {"responses": {200: {"content": {"text/csv": {"schema": {"
 @router.get("/{int:run_id}/targets.csv", response=None, auth=READS, openapi_extra=CSV)
 def export(request: HttpRequest, run_id: int, only_failures: bool = False) -> HttpResponseBase:
     """Stream all targets as CSV, as the run's page exports them. The connection is closed in the middle if the token is
-    revoked meanwhile."""
+    revoked meanwhile, or its person loses role or team."""
     run = find_run(request, run_id)
     lines = _while_in_force(exports.run_lines(run, only_failures), caller_of(request).token)
     return exports.csv_download(request, lines, f"run-{run.pk}.csv")
 
 
 def _while_in_force(lines: Iterator[str], token: ApiToken) -> Iterator[str]:
-    """Yield the lines; raise PermissionError once the token is revoked, so that no client takes the rest for all."""
+    """Yield the lines; raise PermissionError once the token may not read on, so that no client takes a part for all."""
     for number, line in enumerate(lines):
-        if number % exports.LINES_AT_ONCE == 0 and not tokens.still_in_force(token, timezone.now()):
-            raise PermissionError("the token of a download was revoked")
+        if number % exports.LINES_AT_ONCE == 0 and not tokens.still_in_force(token, READS.permission, timezone.now()):
+            raise PermissionError("the token of a download may not read on")
         yield line
 
 

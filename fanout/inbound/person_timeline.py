@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import DateTimeField, F, Model, OuterRef, Q, QuerySet, Subquery
@@ -40,7 +40,9 @@ class Place(NamedTuple):
     pk: int
 
     def __str__(self) -> str:
-        return f"{self.at.isoformat()}_{'e' if self.is_event else 't'}_{self.pk}"
+        # With a Z: the plus of an offset would be read as a space in an address.
+        at = self.at.astimezone(UTC).replace(tzinfo=None).isoformat()
+        return f"{at}Z_{'e' if self.is_event else 't'}_{self.pk}"
 
 
 def place_in(text: str) -> Place | None:

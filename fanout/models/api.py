@@ -63,6 +63,8 @@ class SingleMessage(Owned):
     earliest = models.DateTimeField(null=True, blank=True)
     latest = models.DateTimeField(null=True, blank=True)
     accepted_at = models.DateTimeField()
+    # Name of the token that handed it in: the audit entry of its run names it.
+    token = models.CharField(max_length=60, blank=True, default="", db_default="", editable=False)
     # No constraint: its run may be deleted.
     run_target_id = models.BigIntegerField(null=True, blank=True)
     # Why it is in no run: it was canceled, or its account may not be used any more.

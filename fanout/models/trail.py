@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -71,6 +72,16 @@ def _actor(actor: Any) -> dict[str, Any]:
 def by_token() -> str:
     """Return how a call of the API is marked; empty elsewhere."""
     return f" (token {token.get()})" if token.get() else ""
+
+
+@contextmanager
+def with_token(name: str) -> Iterator[None]:
+    """Mark entries as those of a call with this token; an empty name marks nothing."""
+    before = token.set(name)
+    try:
+        yield
+    finally:
+        token.reset(before)
 
 
 def shell_user() -> str:

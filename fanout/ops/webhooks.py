@@ -37,7 +37,7 @@ from django.utils import timezone
 from django_q.tasks import async_task
 
 from accounts import access
-from accounts.channels.http import FAILURES, client, host_problem
+from accounts.channels.http import FAILURES, client, host_problem, words_of
 from accounts.inputs import counted
 from accounts.models import Account
 from fanout.database import execute
@@ -66,6 +66,8 @@ TIMEOUT = 10.0
 AT_ONCE = 100
 #: deliveries of one endpoint at the same time, so that a slow one leaves room for the others
 EACH = 5
+#: subjects of one endpoint that a search for due deliveries looks at: some hundredths of a second
+LOOKS = 2_000
 RETRIED_FOR = timedelta(hours=24)
 WARNED_AFTER = timedelta(hours=12)
 #: waits before the second, third … attempt, in seconds; the last one repeats
@@ -214,6 +216,7 @@ def fan_out(now: datetime) -> int:
                 created_at=now,
             )
             for event in events
+            if not described.is_only_a_turn(event)
             for endpoint in endpoints
             if _wants(endpoint, event)
         ]
@@ -249,6 +252,11 @@ class _Described:
         run = event.run_id or (target.run_id if target else None)
         return f"run {run}" if run else f"account {event.account_id}"
 
+    def is_only_a_turn(self, event: WebhookEvent) -> bool:
+        """Return whether a run of Message 2 begins or ends its turn: it does so with every reply."""
+        run = self.runs.get(event.run_id or 0)
+        return event.kind in (Kind.RUN_STARTED, Kind.RUN_FINISHED) and run is not None and run.answers_id is not None
+
     def payload(self, event: WebhookEvent) -> dict[str, Any]:
         about = self._about(event)
         text = about.pop("text")
@@ -270,7 +278,8 @@ class _Described:
         about: dict[str, Any] = {"run": event.run_id, "title": title, "reminder": run.reminder_id if run else None}
         about["url"] = settings.SITE_URL + reverse("admin:fanout_run_change", args=[event.run_id])
         if event.target_id is None:
-            summary = run.error_summary if run else ""
+            # Only that of the event: the run may have gone on since.
+            summary = run.error_summary if run and run.status == event.facts["status"] else ""
             return about | {"summary": summary, "text": f"{title}: {event.facts['status']}. {summary}".rstrip()}
         target = self.targets.get(event.target_id)
         who: dict[str, Any] = {"target": event.target_id, "account": event.account_id}
@@ -298,18 +307,37 @@ class _Described:
 # --- posting ----------------------------------------------------------------------------------------------------
 
 
-# The first pending one of each subject: one that waits for another attempt holds back those behind it. Of each endpoint
-# that has room only the first due ones, the oldest first, so that none takes the turns of the others.
+# Of each endpoint that has room, the first pending delivery of some subjects, where it is due: one that waits for
+# another attempt holds back those behind it. The subjects are taken in turn, like a ring, from the one after the last
+# that was posted (`after`). Each step is a look into the index, and there are so many at most (`looks`): the last row
+# of a longer ring is not ready, and says where to go on.
 NEXT = """
-SELECT id, endpoint_id FROM (
-  SELECT id, endpoint_id, row_number() OVER (PARTITION BY endpoint_id ORDER BY due, id) AS place FROM (
-    SELECT DISTINCT ON (d.endpoint_id, d.subject) d.id, d.endpoint_id, coalesce(d.next_attempt_at, d.created_at) AS due
-      FROM fanout_webhookdelivery d JOIN fanout_webhookendpoint e ON e.id = d.endpoint_id
-     WHERE d.state = 'pending' AND e.enabled AND e.id <> ALL(%(full)s::bigint[])
-     ORDER BY d.endpoint_id, d.subject, d.id) AS heads
-   WHERE due <= %(now)s AND id <> ALL(%(busy)s::bigint[])) AS placed
- WHERE place <= %(each)s
- ORDER BY place, id LIMIT %(most)s
+SELECT e.id AS endpoint_id, head.id, head.subject, head.ready
+  FROM (SELECT id, coalesce(%(after)s::jsonb ->> id::text, '') AS after FROM fanout_webhookendpoint
+         WHERE enabled AND id <> ALL(%(full)s::bigint[])) AS e
+ CROSS JOIN LATERAL (
+  WITH RECURSIVE ring AS (
+    SELECT 0 AS n, false AS around, NULL::bigint AS id, e.after::text AS subject, NULL::timestamptz AS due
+     UNION ALL
+    SELECT r.n + 1, next.around, next.id, next.subject, next.due
+      FROM ring r
+     CROSS JOIN LATERAL (
+        (SELECT r.around AS around, d.id, d.subject::text, coalesce(d.next_attempt_at, d.created_at) AS due
+           FROM fanout_webhookdelivery d
+          WHERE d.endpoint_id = e.id AND d.state = 'pending' AND d.subject > r.subject
+            AND (NOT r.around OR d.subject <= e.after)
+          ORDER BY d.subject, d.id LIMIT 1)
+         UNION ALL
+        (SELECT true, d.id, d.subject::text, coalesce(d.next_attempt_at, d.created_at)
+           FROM fanout_webhookdelivery d
+          WHERE d.endpoint_id = e.id AND d.state = 'pending' AND d.subject <= e.after AND NOT r.around
+          ORDER BY d.subject, d.id LIMIT 1)
+         ORDER BY around LIMIT 1) AS next
+     WHERE r.n < %(looks)s)
+  SELECT n, id, subject, due <= %(now)s AND id <> ALL(%(busy)s::bigint[]) AS ready FROM ring
+   WHERE n > 0 AND (due <= %(now)s AND id <> ALL(%(busy)s::bigint[]) OR n = %(looks)s)
+   LIMIT %(each)s) AS head
+ ORDER BY head.n, e.id
 """
 
 
@@ -331,6 +359,8 @@ class Poster:
 
     def __init__(self) -> None:
         self.under_way: dict[Future[Answer], WebhookDelivery] = {}
+        #: by endpoint: the subject whose turn was last
+        self.after: dict[int, str] = {}
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
 
@@ -354,10 +384,14 @@ class Poster:
         each = Counter(delivery.endpoint_id for delivery in self.under_way.values())
         full = [endpoint for endpoint, count in each.items() if count >= EACH]
         chosen: list[int] = []
-        limits = {"each": EACH, "most": AT_ONCE + len(busy)}
-        for row in execute(NEXT, {"now": now, "busy": busy, "full": full} | limits):
-            if each[row["endpoint_id"]] < EACH and len(busy) + len(chosen) < AT_ONCE:
-                each[row["endpoint_id"]] += 1
+        turns = {"after": json.dumps(self.after), "each": EACH, "looks": LOOKS}
+        for row in execute(NEXT, {"now": now, "busy": busy, "full": full} | turns):
+            endpoint = row["endpoint_id"]
+            if each[endpoint] >= EACH or len(busy) + len(chosen) >= AT_ONCE:
+                continue
+            self.after[endpoint] = row["subject"]
+            if row["ready"]:
+                each[endpoint] += 1
                 chosen.append(row["id"])
         for delivery in WebhookDelivery.objects.filter(pk__in=chosen).select_related("endpoint__owner"):
             self.under_way[self._call(_post(self.session, delivery, now))] = delivery
@@ -382,8 +416,10 @@ async def _post(session: aiohttp.ClientSession, delivery: WebhookDelivery, now: 
         signed = headers(endpoint, delivery.message_id, body, now)
         async with session.post(endpoint.url, data=body, headers=signed, allow_redirects=False) as response:
             status = response.status
+    except TimeoutError:
+        return False, f"no answer within {TIMEOUT:.0f} seconds", False
     except (*FAILURES, ValueError) as failure:
-        return False, f"not reached: {failure}"[:300], False
+        return False, f"not reached: {words_of(failure)}"[:300], False
     return 200 <= status < 300, f"answered {status}", status == 410
 
 

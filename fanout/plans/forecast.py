@@ -399,10 +399,10 @@ def queued_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) ->
     return f"queued behind {name}{more} ({left:,} left, {wait})"
 
 
-def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
+def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime, team: int | None = None) -> dict[int, str]:
     """Return the same sentence for many runs, in one query. Runs that the user may not see are not named; None is the
-    shell, which sees all."""
-    runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user)
+    shell, which sees all. `team`: only this team's runs are named, as a token of the team sees no others."""
+    runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user, team)
     return {pk: queued_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
 
 
@@ -418,11 +418,11 @@ def would_wait(forecast: Forecast, user: Any) -> str:
     return f"Will wait for it: {', '.join(named[:MOST_NAMED])}{more}."
 
 
-def _runs(ids: Collection[int], user: Any) -> dict[int, Run]:
+def _runs(ids: Collection[int], user: Any, team: int | None = None) -> dict[int, Run]:
     """Read the runs, each with `seen`: whether the user may see it."""
     if not ids:
         return {}
-    mine = Run.objects.filter(pk=OuterRef("pk"))
+    mine = Run.objects.filter(pk=OuterRef("pk"), **({} if team is None else {"team": team}))
     seen = Value(True) if user is None else Exists(access.visible(user, mine))
     return dict(Run.objects.only("title", "pending", "sending").annotate(seen=seen).in_bulk(ids))
 

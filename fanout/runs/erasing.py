@@ -287,7 +287,8 @@ def _erase_kept_answers(address: str, recipients: list[Recipient]) -> None:
     """Blank answers of the API that name the person, by the address or by the name as a text of its own: those of every
     token, because they only serve calls that are repeated. The rows stay, so that such a call does nothing twice."""
     names = {json.dumps(recipient.name) for recipient in recipients if recipient.name}
-    for word in {_core(address)} | names:
+    # As JSON has it: a letter with an accent is an escape there.
+    for word in {json.dumps(_core(address)).strip('"')} | names:
         KeptAnswer.objects.filter(body__icontains=word).update(body=KEPT)
 
 

@@ -41,15 +41,20 @@ NO_PROGRESS = RunProgress()
 
 
 def progress_of(
-    runs: Sequence[Run], now: datetime, user: Any = None, zone: str = "", senders: Senders | None = None
+    runs: Sequence[Run],
+    now: datetime,
+    user: Any = None,
+    zone: str = "",
+    senders: Senders | None = None,
+    team: int | None = None,
 ) -> dict[int, RunProgress]:
     """Return the progress of those runs that are going on, in a handful of queries. `user` and `zone`: the reader's,
-    None being the shell; `senders`: where they have been read."""
+    None being the shell; `senders`: where they have been read; `team`: only this team's runs are named."""
     live = [run for run in runs if run.status in Run.LIVE and run.pending]
     if not live:
         return {}
     forecasts = forecast_runs(live, now, zone, senders)
-    words, rates = behind(forecasts, user, now), rates_of_runs(live, now)
+    words, rates = behind(forecasts, user, now, team), rates_of_runs(live, now)
     return {run.pk: RunProgress(rates.get(run.pk), forecasts[run.pk], words[run.pk]) for run in live}
 
 

@@ -29,7 +29,8 @@ from accounts.models import Account
 from fanout.database import LOCK_RUNS, carry_out, execute, raise_unless
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.models import Event, Run, RunTarget, SingleMessage
-from fanout.models.trail import by_token, note
+from fanout.models import trail as trails
+from fanout.models.trail import by_token, note, with_token
 from fanout.runs import transitions
 from fanout.runs.controls import ControlResult
 from reminders import placeholders, readiness, schedule, wording
@@ -81,13 +82,14 @@ def hand_in(new: NewMessage, user: Any, team: Any, now: datetime) -> SingleMessa
         raise ValidationError({"values": f"There is {placeholders.lacking(lacking)}."})
     if problem := _wording_problem(new, values):
         raise ValidationError({"parts": problem})
+    handed_in_by = trails.token.get()
     message = SingleMessage.objects.create(
         owner=user,
-        team=team or new.account.team,
+        team_id=team.pk if team else new.account.team_id,
         account=new.account,
         recipient=new.recipient,
         parts=parts,
-        key=_key(parts, window, max(now, new.earliest or now)),
+        key=_key(parts, window, max(now, new.earliest or now), handed_in_by),
         values=values if placeholders.names_in(parts) else None,
         timezone=window.timezone,
         window_start_hour=window.start_hour,
@@ -95,6 +97,7 @@ def hand_in(new: NewMessage, user: Any, team: Any, now: datetime) -> SingleMessa
         earliest=new.earliest,
         latest=new.latest,
         accepted_at=now,
+        token=handed_in_by,
     )
     transaction.on_commit(lambda: _enqueue_unless_queued(message.pk))
     return message
@@ -148,11 +151,12 @@ def _wording_problem(new: NewMessage, values: dict[str, str]) -> str:
     return wording.problem(wording.texts_in(new.parts), lambda: only, only)
 
 
-def _key(parts: list[dict[str, Any]], window: Window, at: datetime) -> str:
+def _key(parts: list[dict[str, Any]], window: Window, at: datetime, token: str) -> str:
     """Return what messages of one run have in common, besides owner, team and account. By hours, so that a message for
-    the evening does not keep back those of the morning to the same person."""
+    the evening does not keep back those of the morning to the same person; by tokens, because the audit trail names the
+    one that a run is from."""
     hour = at.replace(minute=0, second=0, microsecond=0).timestamp()
-    common = [parts, window.timezone, window.start_hour, window.end_hour, hour]
+    common = [parts, window.timezone, window.start_hour, window.end_hour, hour, token]
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()
 
 
@@ -289,7 +293,8 @@ def _make_run(message: SingleMessage, now: datetime) -> Run:
             raise_unless(error, "run_once_per_moment")
             continue  # another run of this moment
         Event.objects.create(run=run, at=now, verb="fired", detail="the first message came")
-        note("fired", run, message.owner, now, "for single messages")
+        with with_token(message.token):
+            note("fired", run, message.owner, now, "for single messages")
         return run
     raise RuntimeError("there are a thousand runs of this moment already")
 

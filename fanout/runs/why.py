@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -193,9 +194,17 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
     return min(lines, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
 
 
-def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime | None] | None = None) -> Why:
+def why_run(
+    run: Run,
+    now: datetime,
+    zone: str = "",
+    turn: tuple[str, datetime | None] | None = None,
+    user: Any = None,
+    team: int | None = None,
+) -> Why:
     """Return the line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words,
-    and when its turn comes; where that is not given and the account has other runs, the run's forecast tells."""
+    and when its turn comes; where that is not given and the account has other runs, the run's forecast tells, with the
+    names of those that `user` (None: the shell) and a token of `team` may see."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
     if run.status == Run.Status.PREPARING:
@@ -215,7 +224,7 @@ def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime |
     stored = _run_now(run, account, first.next_attempt_at is None, lane, now)
     if turn is None and _others(account, run).exists():
         forecast = forecast_run(run, now)
-        turn = behind({run.pk: forecast}, None, now)[run.pk], forecast.starts_at
+        turn = behind({run.pk: forecast}, user, now, team)[run.pk], forecast.starts_at
     if turn is not None:
         stored = replace(stored, behind=turn[0], turn_at=turn[1])
     return explain(lane, stored, now)

@@ -23,8 +23,8 @@ ALL = list(ApiToken.Scope.values)
 class Api:
     """Calls operations as one token does."""
 
-    def __init__(self, user: User, scopes: list[str] | None = None, team: Any = None) -> None:
-        wish = (user, "n8n", ALL if scopes is None else scopes, team)
+    def __init__(self, user: User, scopes: list[str] | None = None, team: Any = None, name: str = "n8n") -> None:
+        wish = (user, name, ALL if scopes is None else scopes, team)
         self.user = user
         self.token, self.secret = tokens.issue(*wish, timezone.now() + timedelta(days=1), timezone.now())
         self.client = Client()

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test.client import FakePayload, encode_multipart
@@ -18,6 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts import tokens
+from accounts.access import OPERATORS
 from accounts.models import ApiToken, TokenGuess
 from fanout.database import conninfo
 from fanout.models import KeptAnswer, Run, TrailEntry
@@ -106,13 +108,23 @@ def test_a_token_of_a_team_that_the_person_has_left_does_nothing(operator, team)
     assert "no longer a member" in answer.json()["detail"]
 
 
-def test_a_download_ends_when_its_token_is_revoked(api):
-    run = RunFactory.create(reminder__account__owner=api.user, status="success", targets={"sent": 1_200})
-    lines = iter(api.get(f"/runs/{run.pk}/targets.csv").streaming_content)
+@pytest.mark.parametrize("lost", ["token", "role", "login", "team"])
+def test_a_download_ends_when_its_token_may_not_read_on(operator, team, lost):
+    api = Api(operator, team=team)
+    run = RunFactory.create(reminder__account__owner=operator, team=team, status="success", targets={"sent": 1_200})
+    path = f"/runs/{run.pk}/targets.csv"
+    assert len(list(api.get(path).streaming_content)) > 1_000
+    lines = iter(api.get(path).streaming_content)
     assert next(lines).startswith(b"position")
-    tokens.revoke(api.token, timezone.now())
+    if lost == "token":
+        tokens.revoke(api.token, timezone.now())
+    elif lost == "login":
+        User.objects.filter(pk=operator.pk).update(is_active=False)
+    else:
+        operator.groups.remove(team if lost == "team" else Group.objects.get(name=OPERATORS))
     with pytest.raises(PermissionError):
         list(lines)
+    assert api.get(path).status_code == (401 if lost in ("token", "login") else 403)
 
 
 def test_the_audit_trail_names_the_token(api):
@@ -295,6 +307,15 @@ def test_uploads_need_no_key(api):
     assert len(ids) == 1
 
 
+def test_a_key_holds_whatever_type_the_body_is_said_to_have(api):
+    account = AccountFactory.create(owner=api.user)
+    headers = {"Authorization": f"Bearer {api.secret}", "Idempotency-Key": "one"}
+    for kind in ("multipart/form-data", "multipart/form-data; boundary=x", "text/plain", "application/json"):
+        path = f"/api/v1/accounts/{account.pk}/pause"
+        assert api.client.generic("POST", path, "{}", kind, headers=headers).status_code == 200, kind
+    assert TrailEntry.objects.filter(verb="paused").count() == 1
+
+
 # --- problems, pages, ETag --------------------------------------------------------------------------------------
 
 
@@ -331,6 +352,8 @@ def test_a_list_that_has_not_changed_is_304(api):
     first = api.get("/runs")
     same = api.get("/runs", If_None_Match=first["ETag"])
     assert (same.status_code, same.content) == (304, b"")
+    assert api.get("/runs", If_None_Match="*").status_code == 304
+    assert api.get("/runs/999999", If_None_Match="*").status_code == 404
     Run.objects.update(title="changed")
     assert api.get("/runs", If_None_Match=first["ETag"]).status_code == 200
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from django.utils import timezone
 from accounts.access import OPERATORS
 from accounts.channels.templates import Template
 from accounts.models import Account, MessageTemplate
+from fanout.inbound import person_timeline
 from fanout.models import Run, SingleMessage, TrailEntry
 from reminders import erasure
 from reminders.models import MediaFile, Recipient, Reminder, Suppression
@@ -142,6 +144,26 @@ def test_suppressing_and_erasing(api):
     assert api.post(f"/recipients/{ann.pk}/erase").status_code == 200
     assert not Recipient.objects.filter(address="ann@example.com").exists()
     assert "mei (token n8n)" in TrailEntry.objects.values_list("actor_name", flat=True)
+
+
+def test_a_timeline_is_read_page_by_page(api, monkeypatch):
+    """The place of the next page is taken as it is, although programs forget to encode it."""
+    monkeypatch.setattr(person_timeline, "ENTRIES_SHOWN", 2)
+    ann = RecipientFactory.create(owner=api.user)
+    now = timezone.now()
+    for n in range(5):
+        run = RunFactory.create(owner=api.user, reminder__owner=api.user, title=f"run {n}")
+        RunTargetFactory.create(run=run, recipient=ann, status="sent", claimed_at=now - timedelta(hours=n))
+    path = f"/recipients/{ann.pk}/timeline"
+    pages = [api.get(path).json()]
+    while (following := pages[-1]["next"]) and len(pages) < 5:
+        pages.append(api.get(f"{path}?before={following}").json())
+    assert [[entry["name"] for entry in page["items"]] for page in pages] == [
+        ["run 0", "run 1"],
+        ["run 2", "run 3"],
+        ["run 4"],
+    ]
+    assert api.get(f"{path}?before=2026-01-01").status_code == 422
 
 
 def test_a_file_is_stored_once_and_dangerous_ones_are_refused(api):

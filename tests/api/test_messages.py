@@ -95,6 +95,21 @@ def test_many_messages_with_texts_of_their_own_share_a_run(stage, api):
     assert not stage.book.duplicates("message_id")
 
 
+def test_the_audit_trail_names_the_token_of_a_run(stage, api):
+    wish = {"account": stage.account().pk, "text": "Hello"}
+    shop = Api(api.user, name="shop")
+    for n, caller in enumerate((api, shop, api)):
+        caller.post("/messages", wish | {"address": address(n)})
+    collect(MONDAY)
+    assert sorted(Run.objects.values_list("total", flat=True)) == [1, 2]
+    names = {
+        entry.actor_name: Run.objects.get(pk=entry.subject_id).total
+        for entry in TrailEntry.objects.filter(verb="fired")
+    }
+    person = api.user.get_username()
+    assert names == {f"{person} (token n8n)": 2, f"{person} (token shop)": 1}
+
+
 def test_a_message_does_not_join_an_archived_run(stage, api):
     wish = {"account": stage.account().pk, "text": "Hello"}
     for n in range(2):
@@ -286,14 +301,19 @@ def test_messages_go_on_by_themselves_after_a_limit_of_the_account(stage, api, h
     assert sorted(texts(stage)) == [(address(0), "Hello"), (address(1), "Hello")]
 
 
-def test_a_message_costs_few_statements(stage, api):
-    account = stage.account()
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_message_costs_few_statements(stage, api, shared):
+    team = Group.objects.create(name="shop") if shared else None
+    if team:
+        api.user.groups.add(team)
+    account = stage.account(team=team)
     wish = {"account": account.pk, "text": "Hello"}
     api.post("/messages", wish | {"address": address(0)})
     for to in (address(1), address(1)):  # a new person, and one that is known
         with CaptureQueriesContext(connection) as asked:
             assert api.post("/messages", wish | {"address": to}, Idempotency_Key=f"{len(SAID)}").status_code == 202
-        assert len(asked) <= 11, [query["sql"] for query in asked]
+        assert len(asked) <= 10, [query["sql"] for query in asked]
+    assert set(SingleMessage.objects.values_list("team", flat=True)) == {team.pk if team else None}
 
 
 def test_a_person_is_found_as_pages_find_them(stage, api):

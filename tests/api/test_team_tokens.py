@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,16 @@ from fanout.plans.audience import audience
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.targets import NOT_SHARED
 from tests.api.conftest import Api
-from tests.factories import AccountFactory, InboundEventFactory, RecipientFactory, SegmentFactory, TeamFactory
+from tests.factories import (
+    AccountFactory,
+    DriverFactory,
+    InboundEventFactory,
+    RecipientFactory,
+    RunFactory,
+    SegmentFactory,
+    TeamFactory,
+    UserFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -94,6 +104,42 @@ def test_addresses_in_the_team_and_new_ones_are_targets(lists):
 def test_chosen_recipients_outside_the_team_are_not_there(lists, whose):
     answer = lists.api.post("/reminders", lists.reminder(recipients=[getattr(lists, whose).pk]))
     assert answer.status_code == 422
+
+
+def test_a_preview_shows_only_people_of_the_team(lists):
+    """Also where the person, who sees more, has chosen others for a reminder of the team."""
+    everyone = Api(lists.api.user)
+    wish = lists.reminder(recipients=[lists.private.pk, lists.shared.pk, lists.others.pk]) | {"team": lists.team.pk}
+    pk = everyone.post("/reminders", wish).json()["id"]
+    shown = [one["to"] for one in lists.api.get(f"/reminders/{pk}/preview").json()["examples"]]
+    assert shown == [str(lists.shared)]
+    assert len(everyone.get(f"/reminders/{pk}/preview").json()["examples"]) == 3
+
+
+def test_runs_in_front_are_named_only_where_the_call_sees_them(lists):
+    """An account of the team may also send for its owner's private reminders, and for people of other teams."""
+    facts = {"account": lists.account, "status": "running", "targets": {"pending": 50}}
+    now = timezone.now()
+    private = {"reminder__owner": lists.api.user, "reminder__title": "Private party"}
+    RunFactory.create(**facts, **private, team=None, scheduled_for=now - timedelta(minutes=5))
+    run = RunFactory.create(
+        **facts, reminder__owner=lists.api.user, team=lists.team, scheduled_for=now - timedelta(minutes=1)
+    )
+    DriverFactory.create(beat_at=now)
+
+    def said(caller: Api) -> list[str]:
+        listed = {one["id"]: one["waits_for"] for one in caller.get("/runs").json()["items"]}
+        one = caller.get(f"/runs/{run.pk}").json()["waits_for"]
+        return [listed[run.pk], one, caller.get(f"/runs/{run.pk}/why").json()["why"]]
+
+    for words in said(lists.api):
+        assert "queued behind another run of this account" in words
+    for words in said(Api(lists.api.user)):
+        assert "queued behind Private party" in words
+    colleague = UserFactory.create(is_staff=True)
+    colleague.groups.add(lists.team, *lists.api.user.groups.filter(name="operators"))
+    for words in said(Api(colleague)):
+        assert "queued behind another run of this account" in words
 
 
 @pytest.mark.parametrize("superuser", [False, True])

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from django.utils import timezone
 
 from fanout.models import KeptAnswer, TrailEntry, WebhookDelivery, WebhookEndpoint
@@ -49,7 +50,7 @@ def test_an_endpoint_is_added_called_rotated_and_deleted(api):
     assert list(verbs) == ["added", "sent webhooks again", "rotated a webhook's secret", "deleted"]
 
 
-def test_a_secret_is_repeated_for_the_same_key_and_stored_encrypted(api):
+def test_a_secret_is_repeated_for_the_same_key_and_stored_encrypted(api, settings):
     wish = {"url": "http://127.0.0.1:9/", "kinds": ["reply"]}
     first, again = (api.post("/webhooks", wish, Idempotency_Key="a") for _ in range(2))
     assert first.json()["secret"].startswith("whsec_")
@@ -61,6 +62,9 @@ def test_a_secret_is_repeated_for_the_same_key_and_stored_encrypted(api):
     bodies = list(KeptAnswer.objects.values_list("body", flat=True))
     assert len(bodies) == 2
     assert not [body for body in bodies if "whsec_" in body or "127.0.0.1" in body]
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    unreadable = api.post(path, Idempotency_Key="b")
+    assert (unreadable.status_code, unreadable.json()["detail"][:22]) == (409, "This was done already.")
 
 
 def test_one_that_was_switched_off_starts_anew(api):

@@ -14,15 +14,19 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.access import give_role
 from fanout.models import InboundEvent, Notification, Run, RunTarget, WebhookDelivery, WebhookEndpoint, WebhookEvent
 from fanout.ops import webhooks
 from fanout.runs import controls
 from tests.admin.conftest import login
 from tests.engine.stage import fresh
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory
+from tests.inbound.people import remind, say
+from tests.reads import handled_by
 
 pytestmark = pytest.mark.django_db
 OK, NO = b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
@@ -142,6 +146,36 @@ def test_a_run_that_collects_single_messages_tells_only_that_it_is_paused(stage)
     stage.play(600)
     assert fresh(run).status == Run.Status.SUCCESS
     assert kinds_of(run) == ["run.paused"]
+
+
+def test_message_2_tells_neither_that_it_starts_nor_that_it_ends(stage):
+    """It does both with every reply: the replies are told."""
+    give_role(stage.user, "operator", [])
+    run = stage.fire(remind(stage, stage.account(), people=2))
+    stage.play()
+    endpoint(stage.user, "http://127.0.0.1:9/x")
+    for n in range(2):
+        say(run.account, n, stage.now)
+        stage.play()
+    answers = run.message_2.get()
+    assert answers.sent == 2
+    assert kinds_of(answers) == ["run.started", "run.finished", "run.finished"]
+    Run.objects.filter(pk=answers.pk).update(status="paused", pause_reason="operator")
+    assert webhooks.fan_out(stage.now) == 4
+    assert list(WebhookDelivery.objects.values_list("kind", flat=True)) == ["run.paused"]
+    assert not WebhookEvent.objects.exists()
+
+
+def test_a_start_that_is_told_late_says_nothing_of_what_came_after(operator):
+    run = RunFactory.create(reminder__account__owner=operator, status="queued", targets={"pending": 2})
+    endpoint(operator, "http://127.0.0.1:9/x")
+    Run.objects.filter(pk=run.pk).update(status="running", first_attempt_at=timezone.now())
+    controls.pause(run, operator, timezone.now())
+    webhooks.fan_out(timezone.now())
+    started, paused = (one.payload for one in WebhookDelivery.objects.order_by("pk"))
+    assert (started["text"], started["data"]["summary"]) == (f"{run.title}: running.", "")
+    assert paused["data"]["summary"] == fresh(run).error_summary
+    assert "Paused by" in paused["text"]
 
 
 def test_targets_replies_opt_outs_and_accounts(operator):
@@ -288,6 +322,50 @@ def test_an_endpoint_with_very_many_subjects_leaves_the_others_their_turns(opera
     assert (other, f"{other.pk} 0") in chosen
 
 
+def one_look(now: Any, poster: webhooks.Poster) -> list[str]:
+    """Return the subjects that a search for due deliveries chose, after their answers were stored."""
+    poster.start(now)
+    chosen = [one.subject for one in poster.under_way.values()]
+    while poster.under_way:
+        poster.record(webhooks.TIMEOUT, now)
+    return chosen
+
+
+def test_a_due_delivery_is_found_behind_more_waiting_ones_than_one_search_looks_at(operator, monkeypatch):
+    monkeypatch.setattr(webhooks, "LOOKS", 3)
+    row, now = endpoint(operator, "http://127.0.0.1:9/x"), timezone.now()
+    pending(row, 8, created_at=now, next_attempt_at=now + timedelta(hours=1))
+    WebhookDelivery.objects.filter(subject="run 7").update(next_attempt_at=None)
+    with webhooks.Poster() as poster:
+        assert [one_look(now, poster) for _ in range(4)] == [[], [], ["run 7"], []]
+
+
+def test_subjects_take_turns(operator, monkeypatch):
+    """Also where the first ones always have something to send."""
+    monkeypatch.setattr(webhooks, "EACH", 2)
+    now = timezone.now()
+    with Hook(OK) as hook, webhooks.Poster() as poster:
+        pending(endpoint(operator, hook.url), 5, each=3, created_at=now)
+        looks = [sorted(one_look(now, poster)) for _ in range(8)]
+    chosen = [subject for look in looks for subject in look]
+    assert looks[:3] == [["run 0", "run 1"], ["run 2", "run 3"], ["run 0", "run 4"]]
+    assert sorted(chosen) == sorted([f"run {n}" for n in range(5)] * 3)
+
+
+@pytest.mark.parametrize("subjects", [1, 3_000])
+def test_a_search_among_many_pending_deliveries_reads_few(operator, subjects):
+    row, now = endpoint(operator, "http://127.0.0.1:9/x"), timezone.now()
+    pending(row, subjects, each=6_000 // subjects, created_at=now)
+    limits: dict[str, Any] = {"now": now, "busy": [], "full": [], "after": "{}"}
+    limits |= {"each": webhooks.EACH, "looks": webhooks.LOOKS}
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE fanout_webhookdelivery")
+        cursor.execute(webhooks.NEXT, limits)
+        assert len(cursor.fetchall()) == min(subjects, webhooks.EACH)
+        cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {webhooks.NEXT}", limits)
+        assert handled_by(cursor) < 100
+
+
 def test_two_secrets_are_valid_while_they_are_rotated(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
     with Hook(OK) as hook:
@@ -351,6 +429,20 @@ def test_one_that_is_sent_again_begins_with_the_shortest_wait(operator):
         webhooks.step(now)
     row = WebhookDelivery.objects.get()
     assert (row.attempts, row.next_attempt_at) == (1, now + timedelta(seconds=webhooks.WAITS[0]))
+
+
+def test_a_receiver_that_never_answers_and_one_that_is_not_there_are_told_in_words(operator, monkeypatch):
+    monkeypatch.setattr(webhooks, "TIMEOUT", 1.0)
+    run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
+        urls = [f"http://127.0.0.1:{one.getsockname()[1]}/" for one in (silent, closed)]
+        rows = [endpoint(operator, url) for url in urls]
+        closed.close()
+        controls.pause(run, operator, timezone.now())
+        webhooks.step(timezone.now())
+    said = [WebhookEndpoint.objects.get(pk=row.pk).problem for row in rows]
+    assert said[0] == "no answer within 1 seconds"
+    assert said[1].startswith("not reached: 127.0.0.1 does not accept connections at port")
 
 
 def test_410_switches_off(operator):

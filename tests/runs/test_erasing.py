@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts import tokens
-from accounts.access import VIEWERS, NotYours
+from accounts.access import OPERATORS, VIEWERS, NotYours
 from accounts.channels.base import Kind
 from accounts.channels.provider_events import EventKind, ProviderEvent
 from fanout.inbound import bounces, worker
@@ -44,6 +44,7 @@ from fanout.runs import follow_ups, self_test
 from fanout.runs.erasing import IN_FLIGHT, KEPT, NOT_YOURS, STRANGER, erase
 from reminders import erasure, imports, suppressions, targets
 from reminders.models import ErasedAddress, Recipient, Reminder, ReminderTarget, Suppression
+from tests.api.conftest import Api
 from tests.factories import (
     AccountFactory,
     InboundEventFactory,
@@ -185,6 +186,19 @@ def test_nothing_of_the_person_is_left_in_any_table(address, kind, trace):
     assert set(KeptAnswer.objects.values_list("status", "body")) == {(201, KEPT)}
     assert TrailEntry.objects.filter(verb="erased", subject=f"recipient {recipient.pk}").exists()
     assert str(Recipient.objects.get()) == f"erased-{recipient.pk}"
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"), [("jörg@example.com", "mailbox"), ("linkedin.com/in/zoë", "profile"), (PHONE, "person")]
+)
+def test_a_kept_answer_is_blanked_however_its_address_is_written(address, kind):
+    """Letters with accents are escapes in JSON."""
+    user = UserFactory.create(is_staff=True)
+    user.groups.add(Group.objects.get(name=OPERATORS))
+    api = Api(user)
+    pk = api.post("/recipients", {"address": address, "kind": kind}, Idempotency_Key="a").json()["id"]
+    assert api.post(f"/recipients/{pk}/erase").status_code == 200
+    assert KeptAnswer.objects.get().body == KEPT
 
 
 def test_counts_stay_and_what_was_pending_is_skipped():
