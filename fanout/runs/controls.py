@@ -30,7 +30,7 @@ from fanout.lanes import account_limits, status
 from fanout.lanes.lane_rows import lock_lanes
 from fanout.models import Correction, Event, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
-from fanout.models.trail import by_token, note, shell_user
+from fanout.models.trail import note, shell_user, with_author
 from fanout.rules.gates import goes_on_at
 from fanout.runs import firing, freezing, server, texts, transitions
 from fanout.runs.planning import plan_resumed
@@ -73,9 +73,7 @@ def pk_of(user: User) -> int | None:
 
 def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
     """Note it in the run's timeline, and what a person did in the audit trail, too."""
-    by = f"by {shell_user()}" if user is None and shell_user() else by_token().strip(" ()")
-    words = f"{detail}, {by}".removeprefix(", ") if by else detail
-    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=words)
+    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=with_author(detail, user))
     note_act(run, user, now, verb, detail)
 
 

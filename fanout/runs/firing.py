@@ -20,6 +20,7 @@ from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run
+from fanout.models.trail import with_author
 from fanout.plans.audience import audience
 from fanout.runs import transitions
 from fanout.runs.freezing import (
@@ -272,7 +273,7 @@ def _make_run(
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
-            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
+            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=with_author(skip, actor))
             if not skip:
                 send_off(run, targets.total, now, together)
     except IntegrityError as error:
