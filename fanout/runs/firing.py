@@ -14,7 +14,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Greatest
 
-from accounts.models import Account
+from accounts.models import Account, status_in_words
 from fanout.database import carry_out, execute, raise_unless
 from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
@@ -310,8 +310,7 @@ def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
     senders = reminder.senders
     if not any(account.status == Account.Status.ACTIVE for account in senders):
         account = senders[0]
-        reason = f": {account.status_reason.rstrip('.')}" if account.status_reason else ""
-        return f"The account {account.label} is {account.status}{reason}."
+        return f"The account {account.label} is {status_in_words(account.status, account.status_reason)}."
     if problem := readiness.rights_problem(reminder, reminder.owner, ask_recipients=targets.of_others > 0):
         return f"Its owner may not send this any more. {problem}"
     if not targets.total:
