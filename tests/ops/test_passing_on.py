@@ -38,12 +38,11 @@ def test_mail_goes_to_those_who_want_it_once(operator, colleague):
 def test_one_for_a_person_without_mail_that_comes_in_between_stops_nothing(operator, colleague):
     Subscription.objects.create(user=operator, email="mei@example.com")
     NotificationFactory.create(user=operator, title="Reminder paused", level="warning")
-    late = []
+    late: list[Notification] = []
 
     def then_another(execute: Any, sql: str, *args: Any) -> Any:
         answer = execute(sql, *args)
         if sql.startswith("UPDATE") and not late:
-            late.append(True)
             late.append(NotificationFactory.create(user=colleague, level="warning"))
         return answer
 
