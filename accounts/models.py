@@ -39,6 +39,14 @@ class Owned(models.Model):
         abstract = True
 
 
+def status_in_words(status: str, reason: str) -> str:
+    """Return a status with its reason: “suspended: wrong password”, “paused by an operator”."""
+    reason = reason.rstrip(".")
+    if reason.startswith(status):
+        return reason
+    return f"{status}: {reason}" if reason else status
+
+
 class Account(Owned):
     class Status(models.TextChoices):
         ACTIVE = "active"

@@ -89,7 +89,8 @@ def describe(cron: str) -> str:
     usual = _days_in_words(*days)
     if usual and minute.isdecimal() and hour.isdecimal():
         return f"{usual} at {int(hour):02d}:{int(minute):02d}"
-    return str(CronSim(cron, SOME_MOMENT).explain())
+    words = str(CronSim(cron, SOME_MOMENT).explain())
+    return words[:1].lower() + words[1:]
 
 
 def _days_in_words(day: str, month: str, weekday: str) -> str:

@@ -27,7 +27,7 @@ from accounts.channels.base import Channel
 from accounts.channels.registry import channel, offered
 from accounts.crypto import CredentialError
 from accounts.inputs import counted
-from accounts.models import Account
+from accounts.models import Account, status_in_words
 from accounts.presets import PRESETS, Preset
 from accounts.signin import SignIn, sign_in
 from fanout.admin.account_form import FORGET, SECRET, AccountForm, form_class, sections
@@ -161,7 +161,7 @@ def about_reactivating(accounts: Sequence[Account], now: datetime) -> Question:
         f"{counted(unpaired, 'selected account')} must be paired instead, each on its page." if unpaired else "",
     ]
     title = f"Reactivate {counted(len(down), 'account')}?"
-    rows = [(account.label, f"{account.status}: {account.status_reason}".rstrip(": ")) for account in down]
+    rows = [(account.label, status_in_words(account.status, account.status_reason)) for account in down]
     return Question(title, [text for text in sentences if text], title.rstrip("?") if down else "", rows)
 
 

@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -22,14 +23,22 @@ from reminders.models import MediaFile
 
 @admin.register(MediaFile)
 class MediaFileAdmin(OwnedAdmin):
-    list_display = ("filename", "mime", "size", "created_at", "view")
+    list_display = ("filename", "kind", "readable_size", "created_at", "view")
     search_fields = ("filename",)
     sortable_by = ()
-    readonly_fields = ("filename", "mime", "size", "view")
-    fields = ("filename", "mime", "size", "view", "owner", "team")
+    readonly_fields = ("filename", "kind", "readable_size", "view")
+    fields = ("filename", "kind", "readable_size", "view", "owner", "team")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False  # uploaded with the part it belongs to
+
+    @admin.display(description="type")
+    def kind(self, media: MediaFile) -> str:
+        return media.mime
+
+    @admin.display(description="size")
+    def readable_size(self, media: MediaFile) -> str:
+        return filesizeformat(media.size)
 
     @admin.display(description="file")
     def view(self, media: MediaFile) -> SafeString:

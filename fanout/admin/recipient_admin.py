@@ -129,6 +129,7 @@ class RecipientForm(OwnedForm):
 
     class Meta:
         help_texts = {"tags": "Separated by commas."}
+        error_messages = {"tags": {"item_invalid": "Tag %(nth)s cannot be used:"}}
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # not in the stubs
@@ -226,6 +227,13 @@ class RecipientAdmin(OwnedAdmin):
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return what one can enter for a new recipient; nothing has been sent to it yet."""
+        if obj is not None:
+            return super().get_fieldsets(request, obj)
+        (title, options), *_ = self.fieldsets
+        return [(title, options | {"fields": [name for name in options["fields"] if name != "members"]})]
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

@@ -37,7 +37,7 @@ from fanout.admin.list_actions import (
     tell,
 )
 from fanout.admin.model_admin import ButtonsAdmin, StackedInline, capped_counts, zone_list
-from fanout.admin.reminder_draft import PREVIEWED, Chosen, Draft, DraftTexts, count_in_words, posted_senders
+from fanout.admin.reminder_draft import PREVIEWED, Chosen, Draft, DraftTexts, count_in_words, of_kinds, posted_senders
 from fanout.admin.reminder_form import (
     CRONS,
     KEEP_AS_DRAFT,
@@ -406,7 +406,8 @@ class ReminderAdmin(ButtonsAdmin):
         return zone | only | super().get_changeform_initial_data(request)
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
-        count, now = kinds_of(reminder).total(), timezone.now()
+        kinds, now = kinds_of(reminder), timezone.now()
+        count = kinds.total()
         parts = [frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
         lacks = missing(len(parts), count or bool(reminder.segment_id), reminder.timed)
@@ -423,7 +424,7 @@ class ReminderAdmin(ButtonsAdmin):
             "fire_label": fire_label(reminder, now),
             "fire_when": AT_OPENING if firing.when_closed(reminder, now) else "now",
             "can_fire": bool(parts and count and not reminder.archived),
-            "question": firing.question(reminder, count_in_words(count), runs[0] if runs else None, now),
+            "question": firing.question(reminder, of_kinds(kinds), runs[0] if runs else None, now),
             "test_address": self_test.last_address(request.user, reminder.account) or _own_address(request, reminder),
             "test_takes": channel(reminder.account.channel).takes(),
             "test": self._test_of(request, reminder, explain=False),
@@ -553,8 +554,8 @@ class ReminderAdmin(ButtonsAdmin):
         return reverse("admin:reminders_reminder_change", args=[reminder.pk])
 
     def _about_firing(self, reminder: Reminder) -> Question:
-        last, count = firing.last_runs([reminder.pk]).get(reminder.pk), kinds_of(reminder).total()
-        asked = firing.question(reminder, count_in_words(count), last, timezone.now())
+        last, kinds = firing.last_runs([reminder.pk]).get(reminder.pk), kinds_of(reminder)
+        asked = firing.question(reminder, of_kinds(kinds), last, timezone.now())
         label = fire_label(reminder, timezone.now())
         return Question(label, [asked], label)
 

@@ -18,7 +18,7 @@ from django.utils.text import get_text_list
 
 from accounts import access
 from accounts.actions import Action
-from accounts.addresses import NEW_CHAT_KINDS
+from accounts.addresses import NEW_CHAT_KINDS, counted_as
 from accounts.inputs import as_id, as_ids, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
@@ -40,7 +40,7 @@ from reminders.models import (
 )
 from reminders.moments import moment, wall_clock
 from reminders.readiness import follow_ups_in_words, missing, missing_in_words, subject_problem
-from reminders.targets import able_to_reach, among, what_they_reach, with_any_tag
+from reminders.targets import able_to_reach, among, count_kinds, what_they_reach, with_any_tag
 from reminders.window import Window, window_error
 from reminders.wording import Audience, Text
 
@@ -72,6 +72,8 @@ class Draft:
         form = request.POST
         zone = form.get("timezone", "")
         fire_at, time_problem = _parse_moment(form.get("fire_at", ""), zone, now)
+        if time_problem and fire_at and keeps_its_time(_saved(form, request.user), fire_at):
+            time_problem = ""
         return cls(
             chosen.accounts,
             zone,
@@ -164,7 +166,7 @@ class Draft:
         when = f", {schedule.describe(self.cron)} ({self.timezone})" if repeats else once
         messages = f"{self.parts} message{pluralize(self.parts)} each"
         later = f"; {words}" if (words := follow_ups_in_words(self.follow_up_days)) else ""
-        return f"To {count_in_words(self.kinds.total())}{through}{when}, {messages}{later}."
+        return f"To {of_kinds(self.kinds)}{through}{when}, {messages}{later}."
 
     def _window_in_words(self) -> str:
         window = self._window
@@ -217,8 +219,13 @@ class Draft:
         return wall_clock(forecast.ends_at, self.timezone, now) if forecast.ends_at else "never"
 
 
+def of_kinds(kinds: Counter[str]) -> str:
+    """Return the number of recipients by what they are."""
+    return counted_as(kinds.total(), [kind for kind, n in kinds.items() if n])
+
+
 def count_in_words(n: int, cap: int | None = None) -> str:
-    """Return the number of recipients in words; above the cap it is not exact."""
+    """Return the number of recipients where their kinds are not counted; above the cap it is not exact."""
     many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
     return f"{many} recipient{pluralize(n)}"
 
@@ -265,6 +272,19 @@ def passed_problem(at: datetime, now: datetime) -> str:
     """Return what to do about a time in the past; nothing if it is ahead."""
     passed = schedule.passed_error(at, now)
     return f"{passed} Choose a later one, or use “Fire now”." if passed else ""
+
+
+def keeps_its_time(reminder: Reminder | None, fire_at: datetime) -> bool:
+    """Return whether it has this time already and is on, so that it has fired: its other fields may be changed. The
+    form knows whole minutes."""
+    if reminder is None or not reminder.enabled or reminder.fire_at is None:
+        return False
+    return reminder.fire_at.replace(second=0, microsecond=0) == fire_at.replace(second=0, microsecond=0)
+
+
+def _saved(form: QueryDict, user: Any) -> Reminder | None:
+    mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
+    return mine.select_related("owner").first()
 
 
 def _parse_hours(start: str, end: str) -> tuple[int, int] | None:
@@ -391,9 +411,9 @@ class Chosen:
 
 
 def members_in_words(members: QuerySet[Recipient], user: Any) -> str:
-    """Return for example "812 recipients now, such as Ann, Ben and Chong"."""
-    count, names = members.order_by().count(), examples(members, user)
-    return f"{count_in_words(count)} now" + (f", such as {get_text_list(names, 'and')}" if names else "")
+    """Return for example "812 people now, such as Ann, Ben and Chong"."""
+    kinds, names = count_kinds(members), examples(members, user)
+    return f"{of_kinds(kinds)} now" + (f", such as {get_text_list(names, 'and')}" if names else "")
 
 
 def _partial(tags: int, unread: int, most: int) -> str:
@@ -419,8 +439,7 @@ def _in_segment(form: QueryDict, user: Any, accounts: Sequence[Account], now: da
     its owner, who fires it. Any other shows only what the person sees: they choose its conditions. Both have only
     those who are shared as the reminder is (`living`)."""
     segments = access.visible(user, Segment.objects.filter(pk__in=as_ids([form.get("segment", "")])))
-    mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
-    segment, reminder = segments.first(), mine.select_related("owner").first()
+    segment, reminder = segments.first(), _saved(form, user)
     if segment is None:
         return None
     seen_by = reminder.owner if reminder is not None and reminder.segment_id == segment.pk else user

@@ -23,7 +23,15 @@ from accounts.channels.registry import channels
 from accounts.inputs import as_id, valid_timezone
 from accounts.models import Account
 from fanout.admin.model_admin import BaseInlineFormSet, ModelForm, OwnedForm
-from fanout.admin.reminder_draft import PROBLEMS_SHOWN, Chosen, DraftTexts, passed_problem, posted_steps, written_parts
+from fanout.admin.reminder_draft import (
+    PROBLEMS_SHOWN,
+    Chosen,
+    DraftTexts,
+    keeps_its_time,
+    passed_problem,
+    posted_steps,
+    written_parts,
+)
 from fanout.admin.reminder_templates import TemplateKey, TemplateValues, offer, take_template
 from reminders import erasure, imports, media, schedule, tables
 from reminders.excel import MB, MOST_ROWS, UnusableFile
@@ -295,6 +303,9 @@ class ReminderForm(OwnedForm):
             cleaned["fire_at"] = schedule.from_wall_clock(cleaned["fire_at"], zone, now)
         except ValueError as problem:
             self.add_error("fire_at", str(problem))
+            return
+        if self.was_enabled and keeps_its_time(self.instance, cleaned["fire_at"]):
+            cleaned["fire_at"] = self.instance.fire_at
             return
         passed = passed_problem(cleaned["fire_at"], now)
         if passed and "fire_at" in self.changed_data:

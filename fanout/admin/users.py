@@ -228,9 +228,9 @@ class CrierUserAdmin(SensitiveAdmin, UserAdmin):
     def seen(self, person: User) -> SafeString | str:
         return when(person.last_login) if person.last_login else "–"
 
-    @admin.display(description="second factor", boolean=True)
-    def has_second_factor(self, person: Any) -> bool:
-        return bool(person.has_app)
+    @admin.display(description="second factor")
+    def has_second_factor(self, person: Any) -> SafeString | str:
+        return format_html('<span class="badge good">{}</span>', "On") if person.has_app else "–"
 
     # --- one user ---------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class CrierUserAdmin(SensitiveAdmin, UserAdmin):
             note("changed the role", person, request.user, timezone.now(), f"{before} → {role}")
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        messages.success(request, f"{obj} was added. Now invite them to set a password.")
+        messages.success(request, f"“{obj}” was added. Now invite them to set a password.")
         return HttpResponseRedirect(reverse("admin:auth_user_invitation", args=[obj.pk]))
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:

@@ -27,7 +27,7 @@ from fanout.lanes.lane_rows import wake_lanes
 from fanout.models import Event, LaneState
 from fanout.models.trail import note
 
-NOT_PAIRED = "not paired yet: open “Pair” on the account's page"
+NOT_PAIRED = "not paired yet, see “Pair” on its page"
 
 #: columns that only the engine and the controls write
 NOT_SETTINGS = {

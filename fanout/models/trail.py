@@ -89,6 +89,12 @@ def shell_user() -> str:
     return f"shell ({_system_user()})" if at_the_shell.get() else ""
 
 
+def with_author(detail: str, user: Any) -> str:
+    """Return the detail of an event in a timeline, with the shell or the token that acted. The event names the user."""
+    by = f"by {shell_user()}" if user is None and shell_user() else by_token().strip(" ()")
+    return f"{detail}, {by}".removeprefix(", ") if by else detail
+
+
 def _system_user() -> str:
     try:
         return getpass.getuser()

@@ -33,7 +33,9 @@ def pass_on(now: datetime) -> int:
     ripe = waiting.exclude(title=texts.CAME_BACK, created_at__gt=now - BOUNCES_GATHER)
     ripe.exclude(user__in=wishes).update(passed_on_at=now)
     slow: set[int] = set()
-    for notification in _in_turns(ripe.select_related("run", "account", "reminder").order_by("id"), slow):
+    # Not those of people without wishes that came in between.
+    wanted = ripe.filter(user__in=wishes).select_related("run", "account", "reminder").order_by("id")
+    for notification in _in_turns(wanted, slow):
         if (begun := time.monotonic()) > deadline:
             break
         # Claimed first, so that it is never sent twice.

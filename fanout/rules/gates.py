@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from accounts.actions import warmup_cap
 from accounts.channels.registry import channel as description
+from accounts.models import status_in_words
 from fanout.models.run import PauseReason
 from fanout.rules.follow_up_limits import UNKNOWN_PROSPECT, Limits, Prospect, refusal
 from reminders.window import BusinessHours, Window, local_day_bounds
@@ -138,8 +139,7 @@ def window(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
 def account_status(account: AccountFacts, run: RunFacts | None, now: datetime) -> Gate:
     if account.status == "active":
         return OPEN
-    because = f": {account.status_reason.rstrip('.')}" if account.status_reason else ""
-    why = ACCOUNT_STATUS.sentence.format(status=account.status, because=because)
+    why = ACCOUNT_STATUS.sentence.format(status=status_in_words(account.status, account.status_reason))
     if account.status_until is not None and account.status_until > now:
         return Wait(account.status_until, why)
     return Close(ACCOUNT_STATUS.reason, why)
@@ -163,7 +163,7 @@ DELIVERY_WINDOW = LaneLimit(
     "delivery window", "delivery window {state}", PauseReason.WINDOW_CLOSED, gate=window, by_day=True
 )
 ACCOUNT_STATUS = LaneLimit(
-    "account status", "account {status}{because}", PauseReason.ACCOUNT_DOWN, ends_by_itself=False, gate=account_status
+    "account status", "account {status}", PauseReason.ACCOUNT_DOWN, ends_by_itself=False, gate=account_status
 )
 BUSINESS_HOURS = LaneLimit(
     "business hours",

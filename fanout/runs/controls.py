@@ -23,6 +23,7 @@ from django_q.tasks import async_task
 from accounts import access
 from accounts.channels.http import FAILURES, words_of
 from accounts.channels.registry import channel, pairing
+from accounts.inputs import counted
 from accounts.models import Account
 from accounts.signin import NoAnswer, listed_contacts, listed_groups
 from fanout.database import Steps, carry_out, execute
@@ -30,7 +31,7 @@ from fanout.lanes import account_limits, status
 from fanout.lanes.lane_rows import lock_lanes
 from fanout.models import Correction, Event, PauseReason, Run, RunTarget
 from fanout.models.run import LANE_ORDER
-from fanout.models.trail import by_token, note, shell_user
+from fanout.models.trail import note, shell_user, with_author
 from fanout.rules.gates import goes_on_at
 from fanout.runs import firing, freezing, server, texts, transitions
 from fanout.runs.planning import plan_resumed
@@ -73,9 +74,7 @@ def pk_of(user: User) -> int | None:
 
 def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
     """Note it in the run's timeline, and what a person did in the audit trail, too."""
-    by = f"by {shell_user()}" if user is None and shell_user() else by_token().strip(" ()")
-    words = f"{detail}, {by}".removeprefix(", ") if by else detail
-    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=words)
+    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=with_author(detail, user))
     note_act(run, user, now, verb, detail)
 
 
@@ -200,11 +199,11 @@ def pause_all(user: User, now: datetime) -> ControlResult:
     return ControlResult(True, text)
 
 
-def describe_pause(run: Run) -> None:
-    """Write the summary of a paused run; not of one that was resumed meanwhile."""
+def describe_pause(run: Run, advise: bool = True) -> None:
+    """Write the summary of a paused run; not of one that was resumed meanwhile. `advise`: say what held it up."""
     run.refresh_from_db()
     if run.status == Run.Status.PAUSED:
-        run.error_summary = texts.paused(run.facts())
+        run.error_summary = texts.paused(run.facts(), advise=advise)
         Run.objects.filter(pk=run.pk, status=Run.Status.PAUSED).update(error_summary=run.error_summary)
 
 
@@ -383,7 +382,7 @@ def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | Non
         was_finished = carry_out(transitions.reopen(run.pk, now))
         log_event(run, user, now, "retry failed", f"{len(ids)} targets")
     was_finished |= reopen_targets(run, ids, now)
-    return go_on_if_open(run, now, f"{len(ids)} failed targets will be tried again.", was_finished)
+    return go_on_if_open(run, now, f"{counted(len(ids), 'failed target')} will be tried again.", was_finished)
 
 
 def begin_correction(
@@ -439,7 +438,7 @@ def go_on_if_open(run: Run, now: datetime, text: str, was_finished: bool) -> Con
             run.pause_reason = PauseReason.ACCOUNT_DOWN if problem else PauseReason.WINDOW_CLOSED
             run.resume_at = goes_on_after(run, opens, now) if run.auto_resume and not problem else None
             run.save(update_fields=["pause_reason", "resume_at"])
-        describe_pause(run)
+        describe_pause(run, advise=not was_finished)  # nothing held up a run that had finished
         if problem:
             return ControlResult(True, f"{text} But: {problem}", run)
     if run.resume_at is not None:
@@ -465,7 +464,7 @@ def cancel(run: Run, user: User, now: datetime) -> ControlResult:
     if not all(_skip_canceled(one.pk, now) for one in canceled):
         enqueue_rest()
     run.refresh_from_db()
-    return ControlResult(True, f"Canceled: {run.sent} were sent, {run.skipped + run.pending} will not be.", run)
+    return ControlResult(True, f"Canceled: {run.sent:,} were sent, {run.skipped + run.pending:,} will not be.", run)
 
 
 def stop_follow_ups(run: Run, user: User, now: datetime) -> ControlResult:

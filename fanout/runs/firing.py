@@ -14,12 +14,13 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Greatest
 
-from accounts.models import Account
+from accounts.models import Account, status_in_words
 from fanout.database import carry_out, execute, raise_unless
 from fanout.lanes import account_limits
 from fanout.lanes.lane_rows import wake_lanes_at
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run
+from fanout.models.trail import with_author
 from fanout.plans.audience import audience
 from fanout.runs import transitions
 from fanout.runs.freezing import (
@@ -272,7 +273,7 @@ def _make_run(
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
-            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
+            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=with_author(skip, actor))
             if not skip:
                 send_off(run, targets.total, now, together)
     except IntegrityError as error:
@@ -309,8 +310,7 @@ def reason_to_skip(reminder: Reminder, targets: Targets) -> str:
     senders = reminder.senders
     if not any(account.status == Account.Status.ACTIVE for account in senders):
         account = senders[0]
-        reason = f": {account.status_reason.rstrip('.')}" if account.status_reason else ""
-        return f"The account {account.label} is {account.status}{reason}."
+        return f"The account {account.label} is {status_in_words(account.status, account.status_reason)}."
     if problem := readiness.rights_problem(reminder, reminder.owner, ask_recipients=targets.of_others > 0):
         return f"Its owner may not send this any more. {problem}"
     if not targets.total:

@@ -123,10 +123,10 @@ def queued(run: Facts, reasons: Mapping[str, int]) -> str:
 
 
 def sent(run: Facts) -> str:
-    return f"Sent to {run['sent']} of {recipients(run)}, {run['pending']} still pending"
+    return f"Sent to {run['sent']:,} of {recipients(run)}, {run['pending']:,} still pending"
 
 
-def paused(run: Facts, why: str = "") -> str:
+def paused(run: Facts, why: str = "", advise: bool = True) -> str:
     """Return when and why it stopped, what is done, what is left, where to go on, and advice that fits the cause."""
     because = f": {why}" if why else ""
     lead = {
@@ -138,16 +138,16 @@ def paused(run: Facts, why: str = "") -> str:
         PauseReason.MEDIA: f"Media upload failed{because}.",
         PauseReason.OPERATOR: "Paused by an operator.",
     }[PauseReason(run["pause_reason"])]
-    sentences = [lead, f"{sent(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]
+    sentences = [lead, f"{sent(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run) if advise else ""]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _extras(run: Facts) -> list[str]:
     extras = []
     if run["failed"]:
-        extras.append(f"{run['failed']} failed.")
+        extras.append(f"{run['failed']:,} failed.")
     if run["unconfirmed"]:
-        extras.append(f"{run['unconfirmed']} unconfirmed: check whether they arrived.")
+        extras.append(f"{run['unconfirmed']:,} unconfirmed: check whether they arrived.")
     return extras
 
 
@@ -204,8 +204,8 @@ def finished(run: Facts, causes: Causes) -> str:
     if run["status"] == "success":
         return ""
     words = [word for word in ("failed", "skipped", "unconfirmed") if run[word]]
-    counted = [f"{run[word]} {word}{_because(causes.get(word, ()))}" for word in words]
-    return f"Sent to {run['sent']} of {recipients(run)}" + (f", {', '.join(counted)}." if counted else ".")
+    counted = [f"{run[word]:,} {word}{_because(causes.get(word, ()))}" for word in words]
+    return f"Sent to {run['sent']:,} of {recipients(run)}" + (f", {', '.join(counted)}." if counted else ".")
 
 
 def _because(causes: Sequence[str]) -> str:
@@ -228,7 +228,7 @@ def closed_before_start(run: Facts) -> str:
 
 def notification(run: Facts) -> tuple[str, str] | None:
     """Return title and body, or None where no notification is needed."""
-    counts = f"Sent to {run['sent']} of {recipients(run)}."
+    counts = f"Sent to {run['sent']:,} of {recipients(run)}."
     if run.get("answers_id") and run.get("pause_reason") in ENDS_BY_ITSELF:
         return None  # Message 2 goes on by itself
     if run["status"] == "paused":

@@ -72,6 +72,13 @@ def thousands(n: int) -> str:
 
 
 @register.filter
+def with_code(text: str) -> SafeString:
+    """Show what stands between backticks as code."""
+    pieces = [format_html("<code>{}</code>", one) if n % 2 else one for n, one in enumerate(text.split("`"))]
+    return format_html_join("", "{}", ((piece,) for piece in pieces))
+
+
+@register.filter
 def percent(share: float) -> str:
     return f"{share:.1%}"
 

@@ -125,7 +125,7 @@ def test_a_button_asks_where_no_script_did(operator):
     client, fire = login(operator), reverse("admin:reminders_reminder_fire", args=[reminder.pk])
     page = reverse("admin:reminders_reminder_change", args=[reminder.pk])
     asked = client.post(fire, {"x": "kept"}, headers={"Referer": f"http://testserver{page}"})
-    assert "Send “Rent” to 3 recipients now?" in asked.content.decode()
+    assert "Send “Rent” to 3 groups now?" in asked.content.decode()
     assert ("x", "kept") in asked.context["posted"]
     assert not Run.objects.exists()
     client.post(fire, dict(asked.context["posted"]) | YES)

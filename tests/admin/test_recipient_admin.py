@@ -206,3 +206,13 @@ def test_the_reminders_last_run_is_not_message_2(operator: User, answered: Run) 
     html = login(operator).get(reverse("admin:reminders_reminder_changelist")).content.decode()
     assert reverse("admin:fanout_run_change", args=[answered.answers_id]) in html
     assert reverse("admin:fanout_run_change", args=[answered.pk]) not in html
+
+
+def test_a_new_recipient_has_no_follow_ups_and_a_long_tag_is_refused_in_words(operator: User) -> None:
+    client, path = login(operator), reverse("admin:reminders_recipient_add")
+    page = client.get(path).content.decode()
+    assert "Own fields" in page
+    assert "Cooldown" not in page
+    assert "Members:" not in page
+    answer = client.post(path, {"kind": "person", "address": "+4917612345678", "tags": "t" * 61, "status": "active"})
+    assert "Tag 1 cannot be used: Ensure this value has at most 60 characters (it has 61)." in answer.content.decode()

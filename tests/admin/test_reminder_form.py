@@ -408,7 +408,7 @@ def test_people_are_found_listed_and_tagged_and_count_once(operator, account):
         paste=f"{ONE}\n{ann.address}\nnobody\n120363025246125499@g.us\n{ONE}",
     )
     shown = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
-    assert shown["review"].startswith(f"To 2 recipients through {account}, every weekday at 09:00")
+    assert shown["review"].startswith(f"To 2 groups through {account}, every weekday at 09:00")
     assert shown["nothing"] == "2 more will get nothing: 1 opted out or blocked, 1 suppressed."
     assert shown["tags"] == {"north": 1, "choir": 1}
     assert (shown["lines"]["good"], shown["lines"]["repeated"]) == (3, 1)
@@ -507,12 +507,13 @@ def test_firing_by_hand_is_asked_with_what_went_out(operator, account):
         reverse("admin:reminders_reminder_change", args=[reminder.pk]),
     )
     RunFactory.create(reminder=reminder, status="running", targets={"sent": 1, "pending": 2})
-    for path in (listing, page):
+    # The list does not count their kinds.
+    for path, whom in ((listing, "3 recipients"), (page, "3 groups")):
         shown = login(operator).get(path).content.decode()
-        assert "Send “Town hall” to 3 recipients now? It is running already, 1 of 3 sent" in shown
+        assert f"Send “Town hall” to {whom} now? It is running already, 1 of 3 sent" in shown
     reminder.targets.all().delete()
     for path in (listing, page):
-        assert "recipients now?" not in login(operator).get(path).content.decode()
+        assert "Send “Town hall”" not in login(operator).get(path).content.decode()
 
 
 def test_a_test_is_followed_on_the_reminders_page(operator, account):

@@ -29,7 +29,7 @@ def test_add_see_and_change(operator: Any) -> None:
     assert (segment.owner, segment.tags) == (operator, ["choir", "north"])
     assert segment.fields == [["city", "=", "Penang"]]
     page = login(operator).get(reverse("admin:reminders_segment_change", args=[segment.pk])).content.decode()
-    assert "1 recipient now, such as Ann" in page
+    assert "1 group now, such as Ann" in page
     assert "city = Penang" in page
     assert f"?segment={segment.pk}" in page
     shown = login(operator).get(LIST).content.decode()
@@ -60,7 +60,7 @@ def test_a_foreign_reminder_is_no_condition(operator: Any) -> None:
 def test_counting_while_it_is_written(operator: Any, colleague: Any) -> None:
     RecipientFactory.create(owner=operator, name="Ann", tags=["choir"])
     asked = {"tags": "choir", "fields": ""}
-    assert login(operator).post(COUNT, asked).json() == {"members": "1 recipient now, such as Ann", "problem": ""}
+    assert login(operator).post(COUNT, asked).json() == {"members": "1 group now, such as Ann", "problem": ""}
     assert login(colleague).post(COUNT, asked).json()["members"] == "0 recipients now"
     mine = SegmentFactory.create(owner=operator, name="Mine")
     assert login(colleague).post(COUNT, asked | {"segment": mine.pk}).json()["members"] == "0 recipients now"
@@ -73,7 +73,7 @@ def test_a_reminder_goes_to_a_segment(operator: Any) -> None:
     segment = SegmentFactory.create(owner=operator, name="North")
     asked = filled(account, paste="", segment=segment.pk)
     answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), asked).json()
-    assert answer["segment"].startswith("4 recipients now, such as group")
+    assert answer["segment"].startswith("4 groups now, such as group")
     assert answer["missing"] == ""
     assert "4 groups" in answer["forecast"]
     save(operator, asked | {"_on": "1"})
@@ -101,14 +101,14 @@ def test_a_colleague_reads_nothing_about_private_recipients(operator: Any, colle
 
     mine = SegmentFactory.create(owner=colleague, name="Mine", tags=["north"])
     answer = login(colleague).post(ask, filled(account, **text, segment=mine.pk))
-    assert answer.json()["segment"] == "1 recipient now, such as Ann"
+    assert answer.json()["segment"] == "1 person now, such as Ann"
     assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
 
     answer = login(colleague).post(ask, filled(account, **text, segment=own.pk))
-    assert answer.json()["segment"] == "1 recipient now, such as Ann", "as many as it will go to"
+    assert answer.json()["segment"] == "1 person now, such as Ann", "as many as it will go to"
     assert (answer.json()["fields"], [one["to"] for one in answer.json()["examples"]]) == ([], ["Ann"])
     assert "Secret" not in answer.content.decode()
-    for team_chosen, members, fields in ((team.pk, "1 recipient now", []), ("", "5 recipients now", ["salary"])):
+    for team_chosen, members, fields in ((team.pk, "1 person now", []), ("", "5 people now", ["salary"])):
         answer = login(operator).post(ask, filled(account, **text, segment=own.pk, team=team_chosen)).json()
         assert answer["segment"].startswith(members), "its owner chooses with whom it is shared"
         assert answer["fields"] == fields

@@ -68,7 +68,7 @@ def test_the_first_half_hour(
     page.locator(".chip.tag", has_text="residents").click()
     page.fill("#id_delivery_window_start_hour", "0")
     page.fill("#id_delivery_window_end_hour", "24")
-    expect(page.locator("[data-review]")).to_contain_text("To 3 recipients through Office")
+    expect(page.locator("[data-review]")).to_contain_text("To 3 mailboxes through Office")
     expect(page.locator("[data-forecast]")).to_contain_text("done about")
     page.click("input[name=_draft]")
     expect(page.locator(".messagelist")).to_contain_text("3 targets added.")

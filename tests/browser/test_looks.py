@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from fanout.models import ClusterBeat, Driver, Event, Run, TrailEntry
 from tests.browser.conftest import Server
-from tests.factories import AccountFactory, RunFactory
+from tests.factories import AccountFactory, RunFactory, UserFactory
 
 MOST_SPACE = 60  # pixels between two cards of a column, and below the last line of a card
 #: Each paragraph with two clocks that ends below the line on which its second clock ends.
@@ -102,3 +102,22 @@ def test_words_agree_with_their_numbers(paused: Run, operator: User, server: Ser
     for words in said.values():
         for odd in ("by Crier", "for who replies", "1 lanes"):
             assert odd not in words
+
+
+def test_buttons_stand_beside_what_they_belong_to(operator: User, server: Server, page: Any) -> None:
+    """The list of actions is not as wide as its longest choice, and a person's own line is below the focus."""
+    AccountFactory.create(owner=operator, label="Community line")
+    User.objects.filter(pk=operator.pk).update(is_superuser=True)
+    for width in (1280, 820):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(server.url(reverse("admin:accounts_account_changelist")))
+        choice, go = (page.locator(f"#changelist .actions {one}").bounding_box() for one in ("select", "button"))
+        assert 0 <= go["x"] - (choice["x"] + choice["width"]) <= MOST_SPACE, f"at {width} px"
+        assert abs(go["y"] - choice["y"]) <= choice["height"] / 2, f"at {width} px"
+    jonas = UserFactory.create(username="jonas")
+    page.goto(server.url(reverse("admin:auth_user_delete", args=[jonas.pk])))
+    delete, cancel = (page.locator(f".actions .{one}").bounding_box() for one in ("danger", "cancel-link"))
+    assert abs(delete["height"] - cancel["height"]) <= 3
+    page.goto(server.url(reverse("admin:auth_user_add")))
+    field, words = (page.locator(f".field-username {one}").bounding_box() for one in ("input", ".help"))
+    assert words["y"] - (field["y"] + field["height"]) >= 4

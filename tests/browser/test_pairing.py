@@ -52,7 +52,7 @@ def test_pair_the_code_expires_again_success_and_unpair(
     page.goto(server.url(reverse("admin:accounts_account_change", args=[account.pk])))
     expect(page.locator("section.head")).to_contain_text("not paired yet")
     page.get_by_role("link", name="Pair", exact=True).click()
-    expect(page.locator("[data-state]")).to_have_text("unpaired")
+    expect(page.locator("[data-state]")).to_have_text("Unpaired")
     # A code that renews itself, without a reload.
     page.click("button[value=pair]")
     expect(page.locator("#qr svg")).to_be_visible()
@@ -63,12 +63,12 @@ def test_pair_the_code_expires_again_success_and_unpair(
     pairing = bridge.bridge.sessions[account.pk].pairing
     assert pairing.code is not None
     pairing.code = replace(pairing.code, expires_at=timezone.now() - timedelta(minutes=1))
-    expect(page.locator("[data-state]")).to_have_text("expired")
+    expect(page.locator("[data-state]")).to_have_text("Expired")
     expect(page.locator("#pairing")).to_contain_text("no new one comes by itself")
     page.get_by_role("button", name="Pair again").click()
     expect(page.locator("#qr svg")).to_be_visible()
     bridge.happen(account.pk, scan=True)
-    expect(page.locator("[data-state]")).to_have_text("connected")
+    expect(page.locator("[data-state]")).to_have_text("Connected")
     expect(page.locator("#pairing")).to_contain_text("is in 4 groups")
     # Its groups, and the way back.
     page.click("button[value=synchronise]")
@@ -76,5 +76,5 @@ def test_pair_the_code_expires_again_success_and_unpair(
     page.on("dialog", lambda dialog: dialog.accept())
     page.click("button[value=unpair]")
     expect(page.locator(".messagelist")).to_contain_text("the device is logged out.")
-    expect(page.locator("[data-state]")).to_have_text("unpaired")
+    expect(page.locator("[data-state]")).to_have_text("Unpaired")
     assert len(bridge.book.lines("logout")) == 1

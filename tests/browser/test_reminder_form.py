@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from fanout.models import Run
@@ -88,7 +90,7 @@ def test_write_move_preview_forecast_save_test_and_fire(
     page.fill("#id_delivery_window_start_hour", "0")
     page.fill("#id_delivery_window_end_hour", "24")
     expect(page.locator("[data-window]")).to_have_text("00:00–24:00, 24 hours a day")
-    expect(page.locator("[data-review]")).to_contain_text("To 5 recipients through Community line, every day at 19:00")
+    expect(page.locator("[data-review]")).to_contain_text("To 5 groups through Community line, every day at 19:00")
     expect(page.locator("[data-forecast]")).to_contain_text("5 groups at 600/min: done about")
     expect(page.locator("[data-lanes] tbody tr")).to_have_count(1)
     expect(page.locator(".field-even_if_late")).to_be_hidden()
@@ -216,13 +218,13 @@ def test_the_review_says_what_is_wrong_and_a_refused_form_leads_to_it(
     page.fill("#id_fire_at", "2020-01-01T09:00")
     # While typing: beside the field, and all of it in the review.
     expect(page.locator(".field-fire_at [data-passed]")).to_contain_text("This time has passed.")
-    expect(page.locator("[data-review]")).to_have_text("To 1 recipient through Community line, 1 message each.")
+    expect(page.locator("[data-review]")).to_have_text("To 1 group through Community line, 1 message each.")
     expect(page.locator("[data-wrong] li")).to_have_count(3)
     expect(page.locator("[data-wrong]")).to_contain_text("there is no {town}")
     expect(page.locator("[data-wrong]")).to_contain_text("Line 1 (nonsense)")
     page.fill("#id_delivery_window_end_hour", "3")
     expect(page.locator("[data-wrong] li").first).to_contain_text("window")
-    expect(page.locator("[data-review]")).to_contain_text("To 1 recipient")
+    expect(page.locator("[data-review]")).to_contain_text("To 1 group")
     page.fill("#id_delivery_window_end_hour", "18")
     page.fill("#id_messages-0-text", "See you there")
     page.fill("#id_paste", ME)
@@ -298,3 +300,20 @@ def test_the_window_and_the_accounts_limits_have_a_switch_each(operator: User, s
     page.locator("button", has_text="Fire").first.click()
     expect(page.locator("#live")).to_contain_text("after the account's limits")
     assert Run.objects.get().resume_after_limit
+
+
+def test_a_reminder_that_has_fired_is_changed_without_a_new_time(operator: User, server: Server, page: Any) -> None:
+    account = AccountFactory.create(owner=operator, label="Community line")
+    fired_at = timezone.now().replace(microsecond=0) - timedelta(days=1, seconds=7)
+    reminder = ReminderFactory.create(
+        owner=operator, account=account, title="Town hal", schedule="once", fire_at=fired_at, targets=2
+    )
+    page.goto(server.url(reverse("admin:reminders_reminder_change", args=[reminder.pk])))
+    expect(page.locator("[data-review]")).to_contain_text("To 2 groups through Community line")
+    expect(page.locator("[data-passed]")).to_be_hidden()
+    expect(page.locator("[data-wrong]")).to_be_hidden()
+    page.fill("#id_title", "Town hall")
+    page.click("input[name=_save]")
+    page.wait_for_url("**/reminder/")
+    reminder.refresh_from_db()
+    assert (reminder.title, reminder.fire_at) == ("Town hall", fired_at)

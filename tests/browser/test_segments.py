@@ -24,11 +24,11 @@ def test_a_segment_is_written_counted_used_and_fired(operator: User, server: Ser
     page.goto(server.url(reverse("admin:reminders_segment_add")))
     page.fill("#id_name", "Choirs of Penang")
     page.fill("#id_tags", "choir")
-    expect(page.locator("[data-members]")).to_contain_text("3 recipients now, such as Harbour choir")
+    expect(page.locator("[data-members]")).to_contain_text("3 groups now, such as Harbour choir")
     page.fill("#id_fields", "Penang")
     expect(page.locator("[data-members]")).to_contain_text("as a comparison")
     page.fill("#id_fields", "city = Penang")
-    expect(page.locator("[data-members]")).to_have_text("2 recipients now, such as Harbour choir and Old town choir")
+    expect(page.locator("[data-members]")).to_have_text("2 groups now, such as Harbour choir and Old town choir")
     page.click("input[name=_continue]")
     assert Segment.objects.get().words == "tagged choir, city is Penang"
 
@@ -39,7 +39,7 @@ def test_a_segment_is_written_counted_used_and_fired(operator: User, server: Ser
     page.fill("#id_messages-0-text", "At 7 today.")
     page.fill("#id_delivery_window_start_hour", "0")
     page.fill("#id_delivery_window_end_hour", "24")
-    expect(page.locator("[data-segment]")).to_contain_text("2 recipients now")
+    expect(page.locator("[data-segment]")).to_contain_text("2 groups now")
     expect(page.locator("[data-forecast]")).to_contain_text("2 groups")
     page.click("input[name=_draft]")
     expect(page.locator(".field-goes_to")).to_contain_text("everyone in Choirs of Penang")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
-from django.db import transaction
+from django.db import connection, transaction
 from django.urls import reverse
 from django.utils import timezone
 
@@ -32,6 +32,24 @@ def test_mail_goes_to_those_who_want_it_once(operator, colleague):
     for _ in range(2):
         passing_on.pass_on(timezone.now())
     assert [message.subject for message in mail.outbox] == ["Reminder paused"]
+    assert not Notification.objects.filter(passed_on_at=None).exists()
+
+
+def test_one_for_a_person_without_mail_that_comes_in_between_stops_nothing(operator, colleague):
+    Subscription.objects.create(user=operator, email="mei@example.com")
+    NotificationFactory.create(user=operator, title="Reminder paused", level="warning")
+    late: list[Notification] = []
+
+    def then_another(execute: Any, sql: str, *args: Any) -> Any:
+        answer = execute(sql, *args)
+        if sql.startswith("UPDATE") and not late:
+            late.append(NotificationFactory.create(user=colleague, level="warning"))
+        return answer
+
+    with connection.execute_wrapper(then_another):
+        assert passing_on.pass_on(timezone.now()) == 1
+    assert [message.subject for message in mail.outbox] == ["Reminder paused"]
+    passing_on.pass_on(timezone.now())
     assert not Notification.objects.filter(passed_on_at=None).exists()
 
 

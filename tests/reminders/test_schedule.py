@@ -82,8 +82,8 @@ def test_unusable_cron(expr: str, words: str) -> None:
         case("0 9 * * 7", "every Sunday at 09:00", id="sunday-is-7-too"),
         case("0 9 * * 6,0", "every weekend at 09:00", id="weekend"),
         case("0 9 1 * *", "on day 1 of every month at 09:00", id="monthly"),
-        case("0 9 1 2 *", "At 09:00 on February 1", id="unusual"),
-        case("*/15 8 * * *", "Every 15th minute from 08:00 through 08:59", id="several-times"),
+        case("0 9 1 2 *", "at 09:00 on February 1", id="unusual"),
+        case("*/15 8 * * *", "every 15th minute from 08:00 through 08:59", id="several-times"),
     ],
 )
 def test_describe(cron: str, words: str) -> None:

@@ -103,6 +103,12 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         case(account(), at("2026-01-05T17:59:59"), OPEN, id="open-to-the-last-second"),
         case(account(status="paused"), NOON, Close(PauseReason.ACCOUNT_DOWN, "account paused"), id="account-paused"),
         case(
+            account(status="paused", status_reason="paused by an operator"),
+            NOON,
+            Close(PauseReason.ACCOUNT_DOWN, "account paused by an operator"),
+            id="account-paused-by-an-operator",
+        ),
+        case(
             account(status="suspended", status_reason="wrong password."),
             NOON,
             Close(PauseReason.ACCOUNT_DOWN, "account suspended: wrong password"),

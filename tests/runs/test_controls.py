@@ -362,7 +362,9 @@ def test_retrying_outside_the_window_says_that_it_is_closed(fields: dict[str, An
     assert answer.text == f"2 failed targets will be tried again. The delivery window is closed: {says}"
     run = fresh(run)
     assert (run.status, run.pause_reason, run.resume_at is not None) == ("paused", "window_closed", resumes)
-    assert run.error_summary.startswith("Delivery window closed at 18:00 (UTC).")
+    assert run.error_summary == (
+        "Delivery window closed at 18:00 (UTC). Sent to 1 of 3 groups, 2 still pending. Resume from the Activity tab."
+    )
 
 
 def test_the_plan_of_a_resumed_run_keeps_no_night_of_the_old_window() -> None:
@@ -429,7 +431,7 @@ def test_only_failures_of_some_kinds_are_retried(kinds: list[str] | None, pendin
 @pytest.mark.parametrize(
     ("hour", "account", "status", "says"),
     [
-        case(9, "active", "queued", "1 failed targets will be tried again.", id="at-once"),
+        case(9, "active", "queued", "1 failed target will be tried again.", id="at-once"),
         case(20, "active", "paused", f"resume after it opens {OPENS}.", id="window-closed"),
         case(9, "paused", "paused", " But: The account", id="account-down"),
     ],

@@ -364,6 +364,11 @@ def test_lanes_are_due_for_the_first_of_their_moments() -> None:
         case({"parts": ()}, "The reminder has no message.", id="nothing"),
         case({"status": "paused"}, "The account Ann is paused.", id="down"),
         case({"status": "paused", "status_reason": "why"}, "The account Ann is paused: why.", id="down-with-a-reason"),
+        case(
+            {"status": "paused", "status_reason": "paused by an operator"},
+            "The account Ann is paused by an operator.",
+            id="by-an-operator",
+        ),
     ],
 )
 def test_why_a_firing_is_skipped(fields: dict[str, Any], why: str) -> None:

@@ -78,7 +78,7 @@ def test_conditions_that_are_tried_out_tell_nothing_about_the_owners_other_recip
     RecipientFactory.create(owner=operator, tags=["board"], team=team)
     shared = Segment.objects.create(owner=operator, team=team, name="Board", tags=["board"])
     count, asked = reverse("admin:reminders_segment_count"), {"segment": shared.pk, "tags": "board", "fields": ""}
-    for user, members in ((operator, "2 recipients now"), (jonas, "1 recipient now"), (viewer, "1 recipient now")):
+    for user, members in ((operator, "2 groups now"), (jonas, "1 group now"), (viewer, "1 group now")):
         assert login(user).post(count, asked).json()["members"].startswith(members)
 
 

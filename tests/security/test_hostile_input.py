@@ -469,7 +469,7 @@ def test_the_preview_says_what_it_left_out(world):
     client, account = client_of(world.people["operator"]), world.things["admin/accounts/account/"].pk
     data = DRAFT | {"account": account, "tag": ",".join(f"t{n}" for n in range(51)), "paste": numbers(5_001)}
     answer = client.post(reverse("admin:reminders_reminder_forecast"), data).json()
-    assert answer["review"].startswith("To 5,000 recipients")
+    assert answer["review"].startswith("To 5,000 people")
     assert answer["partial"] == (
         "Only the first 50 tags are counted. Only the first 5,000 lines are counted: 1 more are read when it is saved."
     )

@@ -158,6 +158,10 @@ def test_runs_by_a_person_the_shell_and_crier(operator):
         (shell, "canceled", what, ""),
     ]
     assert run.events.get(verb="resumed").detail == f"2 pending, by {shell}"
+    call_command("fire", str(reminder.pk), again=True)
+    assert list(reminder.runs.latest("pk").events.filter(verb="fired").values_list("detail", flat=True)) == [
+        f"by {shell}"
+    ]
     # What Crier does by itself is in the timeline only, and is not taken for the shell's.
     again = RunFactory.create(
         status="paused", pause_reason="operator", targets={"pending": 1}, resume_at=timezone.now()
