@@ -12,7 +12,15 @@ PY := $(VENV)/bin/python
 RUNTIME_STAMP := $(VENV)/installed.lock
 DEV_STAMP := $(VENV)/installed-dev.lock
 WHATSAPP_STAMP := $(VENV)/installed-whatsapp.lock
-PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes
+PIP_INSTALL := $(PY) -u -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes
+# Says how far it is: the packages take a minute or two. pip's own lines are several hundred.
+install = { \
+	echo "Installing $(1) …"; all=$$(grep -c '==' $(1)); n=0; \
+	{ $(PIP_INSTALL) -r $(1) || echo FAILED; } | while read -r word _; do case $$word in \
+		Collecting | Processing) n=$$((n + 1)); [ $$((n % 10)) -gt 0 ] || echo "  $$n of $$all packages" ;; \
+		Installing) echo "  unpacking them …" ;; \
+		FAILED) exit 1 ;; \
+	esac; done; }
 PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--strip-extras --allow-unsafe --no-annotate --no-header
 
@@ -82,8 +90,7 @@ images: ## Pin the images of deploy/ by their digests, for a release (asks the r
 
 whatsapp: runtime ## Install what paired WhatsApp numbers need besides (neonize)
 	@cmp -s requirements-whatsapp.lock $(WHATSAPP_STAMP) || { \
-		echo "Installing requirements-whatsapp.lock …" && \
-		$(PIP_INSTALL) -r requirements-whatsapp.lock && cp requirements-whatsapp.lock $(WHATSAPP_STAMP); }
+		$(call install,requirements-whatsapp.lock) && cp requirements-whatsapp.lock $(WHATSAPP_STAMP); }
 
 screenshots: dev ## Update the screenshots in docs/img (needs /usr/bin/chromium)
 	@$(PY) -m tests.browser.screenshots
@@ -98,13 +105,11 @@ clean: ## Remove the environment and caches; the data in var/ is kept
 
 runtime: $(PY)
 	@cmp -s requirements.lock $(RUNTIME_STAMP) || { \
-		echo "Installing requirements.lock …" && \
-		$(PIP_INSTALL) -r requirements.lock && cp requirements.lock $(RUNTIME_STAMP); }
+		$(call install,requirements.lock) && cp requirements.lock $(RUNTIME_STAMP); }
 
 dev: $(PY)
 	@cmp -s requirements-dev.lock $(DEV_STAMP) || { \
-		echo "Installing requirements-dev.lock …" && \
-		$(PIP_INSTALL) -r requirements-dev.lock && \
+		$(call install,requirements-dev.lock) && \
 		cp requirements-dev.lock $(DEV_STAMP) && cp requirements.lock $(RUNTIME_STAMP); }
 
 # --clear: replaces an environment whose Python no longer works.

@@ -25,7 +25,13 @@ from accounts.access import OPERATORS, ensure_roles
 from tests.factories import UserFactory
 
 CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    # A page is open for a second or two: optimising its scripts takes longer than they run.
+    "--js-flags=--no-opt --no-maglev",
+]
 PASSWORD = "a long enough word"
 PATIENCE = 180.0  # never waited for in vain: a page of half a second takes twenty beside twenty busy processes
 

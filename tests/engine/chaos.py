@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, help="50; with --fail-over none")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--groups", type=int, default=0)
+    parser.add_argument("--groups", type=int, default=0, help="targets of a run: for the kills; with --everything 120")
     parser.add_argument("--rate", type=int, help="messages per minute and account: 900; with --everything 300")
     parser.add_argument("--fail-over", action="store_true", help="kill a leader and promote its standby, once")
     parser.add_argument("--lose-commits", action="store_true", help="the same with a standby that lags behind")

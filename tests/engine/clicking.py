@@ -1,11 +1,12 @@
 """An operator at work in a process of its own, for the campaign in which everything goes wrong at once.
 
-    python -m tests.engine.clicking SEED FOLDER
+    python -m tests.engine.clicking SEED FOLDER TARGETS
 
 Until it is told to end (SIGTERM) it fires reminders that several accounts send, and pauses, resumes, cancels, retries,
 settles, offloads, archives and edits, as other operators do at the same moment. Before it settles an unconfirmed
 message it looks into the provider's book, as a person would look at the phone. FOLDER has the book, and
-`clicks.jsonl`, to which every click is added with its answer, and with the claim that was settled.
+`clicks.jsonl`, to which every click is added with its answer, and with the claim that was settled. TARGETS is the size
+of a reminder.
 """
 
 from __future__ import annotations
@@ -44,19 +45,20 @@ CERTAIN_AFTER = timedelta(seconds=60)
 
 
 def main() -> None:
-    seed, folder = int(sys.argv[1]), Path(sys.argv[2])
+    seed, folder, targets = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
     django.setup()
-    operator = Operator(seed, folder)
+    operator = Operator(seed, folder, targets)
     while not stopped:
         operator.click()
         time.sleep(operator.rng.uniform(0.3, 1.5))
 
 
 class Operator:
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, targets: int = TARGETS) -> None:
         self.rng = random.Random(seed)
+        self.targets = targets
         self.name = f"{seed}-{os.getpid()}"
         self.book_path = folder / "book.jsonl"
         self.clicks = os.open(folder / "clicks.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -102,7 +104,7 @@ class Operator:
 
         accounts = list(Account.objects.order_by("pk"))
         senders = self.rng.sample(accounts, self.rng.choice([2, 2, 3, 4]))
-        people = self.rng.sample(list(Recipient.objects.order_by("pk")), TARGETS)
+        people = self.rng.sample(list(Recipient.objects.order_by("pk")), self.targets)
         with transaction.atomic():
             reminder = Reminder.objects.create(owner=self.user(), title=title, account=senders[0], **whole_day(now))
             reminder.set_further_senders(senders[1:])

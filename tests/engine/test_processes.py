@@ -103,7 +103,7 @@ def driver_of(account: Account) -> Driver | None:
         pytest.param(["--fail-over", "--groups", "60"], id="fail-over"),
         pytest.param(["--lose-commits", "--groups", "60"], id="lost-commits"),
         pytest.param(
-            ["--everything", "--kills", "6", "--seed", "3"],
+            ["--everything", "--kills", "6", "--groups", "30", "--seed", "3"],
             marks=pytest.mark.skipif(bool(cannot_mount()), reason=cannot_mount()),
             id="everything",
         ),

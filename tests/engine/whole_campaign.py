@@ -34,7 +34,7 @@ import psutil
 from config.local.children import Child, session_members
 from tests.channels.mail_server import free_port
 from tests.engine.chaos import STANDSTILL, Campaign, call, driver_pids, unsettled, wait
-from tests.engine.clicking import PARTS
+from tests.engine.clicking import PARTS, TARGETS
 from tests.engine.standby import LastingPair
 from tests.engine.trouble import act
 from tests.engine.wider_trouble import WiderTrouble
@@ -96,6 +96,7 @@ class WholeCampaign(Campaign):
         self.pair = pair
         self.port = free_port()
         self.seeds = given.seed * 1000
+        self.targets = given.groups or TARGETS
         self.children: dict[str, Child] = {}
         self.killed_pids: dict[int, float] = {}
         self.undriven: dict[int, float] = {}
@@ -171,7 +172,7 @@ class WholeCampaign(Campaign):
             "drivers": ["manage.py", "cluster", "drivers"],
             "main": ["manage.py", "cluster", "main"],
             "web": ["-m", "uvicorn", "config.asgi:application", "--port", str(self.port), "--lifespan", "off"],
-        }.get(name, ["-m", "tests.engine.clicking", str(self.seeds), str(self.folder)])
+        }.get(name, ["-m", "tests.engine.clicking", str(self.seeds), str(self.folder), str(self.targets)])
         environment = {"Q_CLUSTER_NAME": name} if name in ("drivers", "main") else {}
         child = Child(name, [sys.executable, *command], self.folder / f"{name}.log", environment)
         child.start()

@@ -25,6 +25,7 @@ django.setup()
 
 from django.db import connection  # noqa: E402
 
+from tests.engine.sessions import SESSIONS  # noqa: E402
 from tests.simulation.schedule import ACCOUNTS  # noqa: E402
 from tests.simulation.world import Verdict, carry_out  # noqa: E402
 
@@ -71,6 +72,7 @@ def carry_out_all(seeds: range) -> list[Verdict]:
     try:
         return [told(carry_out(seed)) for seed in seeds]
     finally:
+        SESSIONS.close()
         connection.creation.destroy_test_db(name, verbosity=0)
 
 

@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import psycopg
-from psycopg.rows import dict_row
-
 from accounts.channels.sandbox.book import MemoryBook
 from fanout.engine import holding
 from fanout.engine.clock import VirtualClock
+from tests.engine.sessions import SESSIONS
 from tests.simulation.processes import Process
 from tests.simulation.schedule import Schedule
 
@@ -57,6 +55,7 @@ SELECT l.account_id FROM fanout_lanestate l
                   AND r.status IN ('queued', 'running', 'waiting'))
 """
 STANDSTILL = 60.0  # virtual seconds
+JUDGING = "judges a play"
 
 TARGETS = """
 SELECT t.id, t.account_id, t.status, t.parts_sent, t.in_doubt
@@ -70,7 +69,9 @@ class Violated(AssertionError):
 
 class Judge:
     def __init__(self, info: str, clock: VirtualClock, book: MemoryBook, schedules: Mapping[int, Schedule]) -> None:
-        self.connection = psycopg.connect(info, autocommit=True, row_factory=dict_row)
+        self.info = info
+        self.connection, _ = SESSIONS.take(info, JUDGING)
+        self.connection.prepare_threshold = 5
         self.clock = clock
         self.book = book
         self.schedules = schedules
@@ -80,6 +81,9 @@ class Judge:
         self.violations: list[str] = []
         self.due_since: dict[int, float] = {}  # lanes with work that no process has, and since when
         self.lost_some = False  # a process died or was cut off: what it had in flight is uncertain
+
+    def close(self) -> None:
+        SESSIONS.give_back(self.connection, self.info, JUDGING)
 
     def _complain(self, account: int, what: str) -> None:
         self.violations.append(f"account {account} at {self.clock.now():%H:%M:%S.%f}: {what}")

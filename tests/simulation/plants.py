@@ -97,10 +97,10 @@ PLANTS = {
     "skip the lock": (skip_the_lock, "without the account's lock", 101),
     "record before send": (record_before_send, "a call for a target that is", 101),
     "forget parts_sent": (forget_parts_sent, "with 0 parts", 101),
-    "refill the bucket on restart": (refill_the_bucket_on_restart, "calls in", 104),
+    "refill the bucket on restart": (refill_the_bucket_on_restart, "calls in", 103),
     "ignore the window after an upload": (ignore_the_window_after_an_upload, "after the window had closed", 101),
     "claim beside unstored results": (claim_beside_unstored_results, "in flight on", 104),
-    "resume without waking": (resume_without_waking, "no lane drives it", 106),
+    "resume without waking": (resume_without_waking, "no lane drives it", 103),
     "offload what may have gone out": (offload_what_may_have_gone_out, "was delivered twice", 101),
     "forget lanes with reopened targets": (forget_lanes_with_reopened_targets, "no lane drives it", 103),
 }

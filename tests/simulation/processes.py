@@ -23,10 +23,11 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import commit
 from fanout.engine.clock import VirtualClock
-from fanout.engine.connection import BlockingLink, Row, prepare
+from fanout.engine.connection import BlockingLink, Row, by_key, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
+from tests.engine.sessions import SESSIONS, PooledLink
 
 RUNNING: ContextVar[Process | None] = ContextVar("RUNNING", default=None)
 
@@ -108,17 +109,24 @@ class Process:
 
     async def _open_ledger(self, outbox: Outbox) -> Ledger:
         await self.point()
-        locks, reads = self._open_link(), self._open_link()
-        await prepare(BlockingLink(locks.connection))
-        locks.connection.execute("SET synchronous_commit = off")
+        locks, is_new = self._open_link("claims of a play")
+        if is_new:
+            await prepare(BlockingLink(locks.connection))
+            locks.connection.execute("SET synchronous_commit = off")
+        reads, is_new = self._open_link("reads of a play")
+        if is_new:
+            await by_key(BlockingLink(reads.connection))
+            reads.connection.prepare_threshold = 5  # as AsyncLink.open has it
         self.locks = locks
         return Ledger(locks, reads, outbox)
 
-    def _open_link(self) -> MortalLink:
-        link = MortalLink(BlockingLink.open(self.info).connection)
+    def _open_link(self, use: str) -> tuple[MortalLink, bool]:
+        """Return a link for this use, and whether its session is new."""
+        session, is_new = SESSIONS.take(self.info, use)
+        link = MortalLink(session, self.info, use)
         link.process = self
         self.links.append(link)
-        return link
+        return link, is_new
 
     def _transport(self, account: AccountConfig) -> Transport:
         return WitnessedTransport(account, self.provider, self)
@@ -154,7 +162,7 @@ class Process:
         self.links.clear()
 
 
-class MortalLink(BlockingLink):
+class MortalLink(PooledLink):
     process: Process
 
     async def query(self, statement: str, parameters: Any = None) -> list[Row]:
@@ -190,12 +198,16 @@ class MortalLink(BlockingLink):
         self.end()
 
     def end(self) -> None:
-        """Returns when PostgreSQL has noticed: whether a lock is free must not be a matter of luck."""
+        """Leave the session's locks, as its end would. One in the middle of something is closed; then return when
+        PostgreSQL has noticed: whether a lock is free must not be a matter of luck."""
         if self.closed:
             return
-        pid = self.connection.info.backend_pid
-        self.connection.close()
-        while self.process.watch.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone():
+        session, pid = self.connection, self.connection.info.backend_pid
+        self.give_back()
+        while (
+            session.closed
+            and self.process.watch.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone()
+        ):
             time.sleep(0.001)
 
     def _idle(self) -> bool:

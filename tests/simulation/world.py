@@ -167,7 +167,7 @@ class World:
         controls.sweep_canceled(self.clock.now())
         undriven = [*audit.forgotten_lanes(self.clock.now(), self.clock.now()), *self._asleep()]
         self.judge.at_the_end([f"{violation.subject}: {violation.text}" for violation in undriven])
-        self.judge.connection.close()
+        self.judge.close()
         connection.close()
         calls = sum(map(len, self.judge.calls.values()))
         return Verdict(self.play.seed, len(self.schedules), calls, self.died, tuple(self.judge.violations))
