@@ -230,9 +230,10 @@ class RecipientAdmin(OwnedAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return what one can enter for a new recipient; nothing has been sent to it yet."""
+        fieldsets = super().get_fieldsets(request, obj)
         if obj is not None:
-            return super().get_fieldsets(request, obj)
-        (title, options), *_ = self.fieldsets
+            return fieldsets
+        (title, options), *_ = fieldsets
         return [(title, options | {"fields": [name for name in options["fields"] if name != "members"]})]
 
     def change_view(

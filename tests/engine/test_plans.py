@@ -64,7 +64,7 @@ def test_no_statement_of_a_batch_reads_what_else_is_pending() -> None:
     )
     freeze(history, "sent")
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
+        cursor.execute("ANALYZE accounts_account, reminders_recipient, fanout_run, fanout_runtarget, fanout_lanestate")
     targets = freeze(run, "pending")
     to_claim, to_skip = targets[:AT_HAND], targets[AT_HAND : 2 * AT_HAND]
     of_lane = (run.pk, run.account_id, EPOCH, NOW)

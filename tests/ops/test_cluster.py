@@ -30,7 +30,9 @@ def test_a_sentinel_that_was_killed_while_it_waited_holds_up_no_stop(monkeypatch
     monkeypatch.setattr(tasks, "stop_asked", lambda: True)
 
     watching = threading.Thread(
-        target=cluster._watch, args=(SimpleNamespace(sentinel=sentinel, stop_event=event), "main"), daemon=True
+        target=cluster._watch,
+        args=(SimpleNamespace(sentinel=sentinel, stop_event=event), "main", SimpleNamespace(hangs=False)),
+        daemon=True,
     )
     watching.start()
     watching.join(PATIENCE)
