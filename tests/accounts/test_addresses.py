@@ -447,7 +447,10 @@ NAMED_BECAUSE = {
     "fanout/admin/replies_page.py": ({"person"}, "the name of a filter"),
     "fanout/management/commands/replies.py": ({"person"}, "the name of a filter"),
     "templates/crier/replies.html": ({"person"}, "the name of a filter"),
-    "fanout/engine/commit.py": ({"group", "person"}, "rows of people that another session has locked; the column of an event"),
+    "fanout/engine/commit.py": (
+        {"group", "person"},
+        "rows of people; the column of an event",
+    ),
     "fanout/engine/simulation.py": ({"group"}, "recipients of a simulation"),
     "fanout/inbound/event_store.py": ({"group"}, "the column of an event"),
     "fanout/inbound/mails.py": ({"mailbox"}, "senders and recipients in the header of a mail"),
