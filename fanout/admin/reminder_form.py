@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from html import escape
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,8 +13,8 @@ from django.db.models import Q
 from django.forms.utils import flatatt
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from accounts import access
@@ -67,7 +68,7 @@ SWITCH_ON, KEEP_AS_DRAFT = "_on", "_draft"
 
 
 class LongSelect(forms.Select):
-    """A select for hundreds of accounts, rendered without a template per option as Django does it.
+    """A select for thousands of accounts, without an object and a template for each as in Django's.
 
     The page's script reads the channel of each account from the options.
     """
@@ -84,19 +85,15 @@ class LongSelectMultiple(forms.SelectMultiple):
 
 
 def _options(widget: Any, name: str, chosen: set[str], attrs: dict[str, Any]) -> SafeString:
-    options = format_html_join(
-        "\n",
-        '<option value="{}" data-channel="{}"{}>{}</option>',
-        (
-            (key, _channel_key(key), mark_safe(" selected") if str(key) in chosen else "", label)
-            for key, label in widget.choices
-        ),
+    empty = widget.choices.field.empty_label
+    rows = [("", "", empty)] if empty is not None else []
+    rows += widget.choices.queryset.values_list("pk", "channel", "label")
+    marks = {str(key): " selected" for key, _, _ in rows if str(key) in chosen}
+    options = (
+        f'<option value="{key}" data-channel="{channel}"{marks.get(str(key), "")}>{escape(label)}</option>'
+        for key, channel, label in rows
     )
-    return format_html("<select{}>{}</select>", flatatt({"name": name, **attrs}), options)
-
-
-def _channel_key(key: Any) -> str:
-    return getattr(getattr(key, "instance", None), "channel", "")
+    return format_html("<select{}>{}</select>", flatatt({"name": name, **attrs}), SafeString("\n".join(options)))
 
 
 def channel_facts() -> dict[str, dict[str, Any]]:
