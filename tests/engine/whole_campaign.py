@@ -199,9 +199,10 @@ class WholeCampaign(Campaign):
 
     def kill_child(self, name: str) -> None:
         child = self.children[name]
-        if child.pid is not None:
-            self.killed_pids |= {process.pid: time.time() for process in session_members(child.pid)}
+        victims = [process.pid for process in session_members(child.pid)] if child.pid is not None else []
         child.kill_all()
+        # Noted afterwards: until then they may still claim.
+        self.killed_pids |= dict.fromkeys(victims, time.time())
         self.start(name)
 
     # --- killing ----------------------------------------------------------------------------------------
@@ -301,9 +302,9 @@ class WholeCampaign(Campaign):
         pids = wait(lambda: self.look() and driver_pids())
         if pids:
             pid = self.rng.choice(sorted(pids))
-            self.killed_pids[pid] = time.time()
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            self.killed_pids[pid] = time.time()
 
     def kill_cluster(self) -> None:
         self.kill_child("drivers")
