@@ -106,12 +106,16 @@ class World:
         if self.rng.random() < 0.2:
             steps.append((1, self.lose_journal))
         weights, acts = zip(*steps)
-        for act in self.rng.choices(acts, weights, k=STEPS):
-            act()
-            self.now += timedelta(seconds=self.rng.choice(PAUSES))
-            self.give_up()
-            self.turn_page()
-        self.end()
+        try:
+            for act in self.rng.choices(acts, weights, k=STEPS):
+                act()
+                self.now += timedelta(seconds=self.rng.choice(PAUSES))
+                self.give_up()
+                self.turn_page()
+            self.end()
+        finally:
+            self.journal.close()
+            self.forget_copy()
 
     # -- the lane -----------------------------------------------------------------------------------------
 
@@ -307,7 +311,12 @@ class World:
 
     # -- the disk -----------------------------------------------------------------------------------------
 
+    def forget_copy(self) -> None:
+        if self.copy is not None:
+            self.copy.close()
+
     def back_up(self) -> None:
+        self.forget_copy()
         self.copy = sqlite3.connect(":memory:")
         self.journal.db.backup(self.copy)
 

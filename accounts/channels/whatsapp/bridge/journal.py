@@ -111,6 +111,13 @@ class Receipt:
 class Journal:
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._set_up()
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _set_up(self) -> None:
         self.db.execute("PRAGMA journal_mode = WAL")
         # A kill -9 loses nothing. A power cut may lose the last notes, except those written `_durably`.
         self.db.execute("PRAGMA synchronous = NORMAL")
