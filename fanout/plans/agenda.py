@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Exists, OuterRef, Q
 
 from accounts import access
+from accounts.addresses import counted_as
 from accounts.models import Account
 from fanout.models import Run
 from fanout.plans.outlook import DayPlan, RunOutlook, slowest
@@ -62,6 +63,11 @@ class Entry:
     conflict: bool = False
     # The number of a follow-up of the reminder; 0: the reminder itself.
     step: int = 0
+    kinds: Collection[str] = ()  # of its recipients' addresses
+
+    @property
+    def recipients(self) -> str:
+        return counted_as(self.targets, self.kinds)
 
     @property
     def problem(self) -> bool:
@@ -215,6 +221,7 @@ def _of_firings(
                 reminder=reminder.pk if named else None,
                 conflict=collides,
                 step=mine.step,
+                kinds=mine.kinds,
             )
             yield entry
             yield from _following(entry, mine.lanes.get(pk), zone, reminder.auto_resume)
@@ -245,6 +252,7 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
                 run=run.pk if run.seen else None,
                 conflict=len(outlook.days) > 1,
+                kinds=run.kinds,
             )
             yield entry
             yield from _following(entry, outlook, zone, run.auto_resume)
@@ -278,6 +286,7 @@ def _past(user: Any, accounts: Sequence[int], since: datetime, now: datetime, zo
             tone=BAD if bad else PAST,
             words=f"{run.get_status_display().lower()}: {run.sent:,} of {run.total:,} sent",
             run=run.pk,
+            kinds=run.kinds,
         )
         # One that was shared stands with each account that sent for it.
         yield from (replace(entry, account=pk) for pk in {run.account_id, *run.lanes} & set(accounts))
