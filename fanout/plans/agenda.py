@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import counted_as
 from accounts.models import Account
 from fanout.models import Run
-from fanout.plans.outlook import DayPlan, RunOutlook, slowest
+from fanout.plans.outlook import DayPlan, RunOutlook, combined, slowest
 from fanout.plans.projection import AccountSnapshot, as_datetime
 from fanout.plans.queue import Senders, read_senders, starts_at
 from fanout.plans.upcoming import Ahead, Firing, due_reminders, look_ahead_until
@@ -233,10 +233,14 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
     mine = access.visible(user, Run.objects.filter(pk=OuterRef("pk")))
     runs = Run.objects.defer("parts", "reply_parts").annotate(seen=Exists(mine)).in_bulk(ids)
     for pk, lane in ahead.lanes.items():
+        # What waits for another try, and new chats, are apart in the queue.
+        parts: dict[int, list[tuple[int, RunOutlook]]] = defaultdict(list)
         for queued, outlook in zip(lane.queue, lane.outlook.runs):
-            run = runs.get(queued.run_id)
-            if run is None or outlook.first is None:
-                continue
+            if queued.run_id in runs and outlook.first is not None:
+                parts[queued.run_id].append((queued.work.targets, outlook))
+        for run_id, pieces in parts.items():
+            run, outlook = runs[run_id], combined([outlook for _, outlook in pieces])
+            assert outlook.first is not None
             resumes = run.status == Run.Status.PAUSED
             begins = max(as_datetime(outlook.first), starts_at(run))
             entry = Entry(
@@ -246,7 +250,7 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 begins=begins,
                 ends=as_datetime(outlook.last) if outlook.last else None,
                 title=run.title if run.seen else UNSEEN,
-                targets=queued.work.targets,
+                targets=sum(targets for targets, _ in pieces),
                 tone=GOOD if len(outlook.days) == 1 else LATER,
                 words=("resumes by itself" if resumes else "going out")
                 + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
