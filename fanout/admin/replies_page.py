@@ -46,6 +46,7 @@ def replies_page(request: HttpRequest) -> HttpResponse:
         "replies": [(reply, buttons_for(reply) if acting else []) for reply in rows],
         "pills": pills(request, wanted),
         "wanted": wanted,
+        "run_number": "" if wanted.run is None else request.GET["run"],
         "of_run": run,
         "accounts": _labels(access.visible(request.user, Account.objects.all()).order_by("label"), "label"),
         "teams": _labels(teams(request.user), "name"),

@@ -56,6 +56,7 @@ def test_a_run_that_does_not_exist_has_no_replies(account, operator, run):  # no
     replied(account)
     html = login(operator).get(reverse(PAGE), {"run": run}).content.decode()
     assert "Nothing matches." in html
+    assert f'name="run" value="{run}"' in html
     assert "Yes, gladly" not in html
 
 
