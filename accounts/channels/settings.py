@@ -33,6 +33,8 @@ class Form:
 META_ID = Form(re.compile("[0-9]{5,25}"), "a number of at least 5 digits, without + or spaces")
 #: ids of a MongoDB
 OBJECT_ID = Form(re.compile("[0-9a-f]{24}"), "an id of 24 digits and letters from a to f")
+#: ids of Unipile's accounts: no mail address, name or link to a profile
+UNIPILE_ID = Form(re.compile("[A-Za-z0-9_-]{2,100}"), "an id of letters, digits, - and _, without spaces")
 LANGUAGE = Form(re.compile("[a-z]{2,3}(_[A-Z]{2,3})?"), "a language such as en or pt_BR")
 
 

@@ -153,16 +153,25 @@ def preset_action(preset: Preset) -> Any:
 def about_reactivating(accounts: Sequence[Account], now: datetime) -> Question:
     not_active = [account for account in accounts if account.status != Account.Status.ACTIVE]
     down = [account for account in not_active if not account.needs_pairing]
-    active, unpaired = len(accounts) - len(not_active), len(not_active) - len(down)
+    unpaired = [account for account in not_active if account.needs_pairing]
+    active = len(accounts) - len(not_active)
     sentences = [
         "Each begins with a single trial message." if down else "",
         _held(down) if down else "",
         f"{counted(active, 'selected account')} {'is' if active == 1 else 'are'} active already." if active else "",
-        f"{counted(unpaired, 'selected account')} must be paired instead, each on its page." if unpaired else "",
+        _unpaired(unpaired) if unpaired else "",
     ]
-    title = f"Reactivate {counted(len(down), 'account')}?"
+    title = f"Reactivate {counted(len(down), 'account')}?" if down else "Nothing to reactivate"
     rows = [(account.label, status_in_words(account.status, account.status_reason)) for account in down]
-    return Question(title, [text for text in sentences if text], title.rstrip("?") if down else "", rows)
+    links = [
+        (f"Pair {account.label}", reverse("admin:accounts_account_pair", args=[account.pk])) for account in unpaired
+    ]
+    return Question(title, [text for text in sentences if text], title.rstrip("?") if down else "", rows, links=links)
+
+
+def _unpaired(accounts: Sequence[Account]) -> str:
+    words = "is not connected to its phone" if len(accounts) == 1 else "are not connected to their phones"
+    return f"{counted(len(accounts), 'selected account')} {words}: pair instead of reactivating."
 
 
 def _held(accounts: Sequence[Account]) -> str:

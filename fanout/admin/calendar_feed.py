@@ -116,7 +116,7 @@ def _event(entry: Entry, account: str, host: str, now: datetime) -> list[str]:
         f"DTSTART:{_utc(entry.begins)}",
         f"DTEND:{_utc(ends)}",
         f"SUMMARY:{_text(f'{warning}{entry.title} ({account})')}",
-        f"DESCRIPTION:{_text(f'{entry.targets:,} recipients through {account}: {entry.words}')}",
+        f"DESCRIPTION:{_text(f'{entry.recipients} through {account}: {entry.words}')}",
         "TRANSP:TRANSPARENT",
         "END:VEVENT",
     ]

@@ -90,6 +90,7 @@ class Question:
     button: str
     rows: Sequence[tuple[str, str]] = ()  # an object, and what will happen to it
     danger: bool = False
+    links: Sequence[tuple[str, str]] = ()  # what the person may do instead: words and address
 
 
 AskQuestion = Callable[[list[Any], datetime], Question]
@@ -136,6 +137,7 @@ def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: boo
         "question": question,
         "rows": question.rows[:ROWS_SHOWN],
         "more_rows": max(0, len(question.rows) - ROWS_SHOWN),
+        "links": question.links[:ROWS_SHOWN],
         "most": MOST_AT_ONCE if cut_off else 0,
         "posted": _posted(request, ("action", "select_across", "index", ACTION_CHECKBOX_NAME)),
         "back": request.get_full_path(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,24 @@ def capped_counts(rows: Mapping[Any, QuerySet[Any]], cap: int) -> dict[Any, int]
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(pieces)}", parameters)
         return dict(zip(rows, cursor.fetchone()))
+
+
+def capped_kinds(rows: Mapping[Any, QuerySet[Any]], cap: int) -> dict[Any, Counter[str]]:
+    """Return how many recipients of each kind of address each queryset has, of its first cap + 1, in one query."""
+    kinds: dict[Any, Counter[str]] = {key: Counter() for key in rows}
+    pieces: list[str] = []
+    parameters: list[Any] = []
+    for number, queryset in enumerate(rows.values()):
+        sql, params = queryset.order_by().values("kind")[: cap + 1].query.sql_with_params()
+        pieces.append(f"SELECT {number}, kind, count(*) FROM ({sql}) AS capped GROUP BY kind")
+        parameters += params
+    keys = list(rows)
+    with connection.cursor() as cursor:
+        if pieces:
+            cursor.execute(" UNION ALL ".join(pieces), parameters)
+        for number, kind, n in cursor.fetchall() if pieces else ():
+            kinds[keys[number]][kind] = n
+    return kinds
 
 
 # --- changes in the audit trail ---------------------------------------------------------------------------

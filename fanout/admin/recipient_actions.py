@@ -32,12 +32,13 @@ ADDRESSES_AT_ONCE = 1_000  # suppressed in one transaction: lanes wait for it
 
 
 class TagForm(forms.Form):
-    tag = forms.CharField(
-        max_length=imports.MOST_TAG, widget=forms.TextInput(attrs={"list": "tags", "autofocus": True})
-    )
+    # Without `max_length`, which becomes an attribute with which browsers cut off what is pasted, without a word.
+    tag = forms.CharField(widget=forms.TextInput(attrs={"list": "tags", "autofocus": True}))
 
     def clean_tag(self) -> str:
         tag: str = self.cleaned_data["tag"]
+        if len(tag) > imports.MOST_TAG:
+            raise forms.ValidationError(f"A tag has at most {imports.MOST_TAG} characters; this one has {len(tag):,}.")
         if imports.TAG_SEPARATOR.search(tag):
             raise forms.ValidationError("One tag at a time: a tag has no comma or semicolon in it.")
         return tag

@@ -36,8 +36,8 @@ from fanout.admin.list_actions import (
     confirmed,
     tell,
 )
-from fanout.admin.model_admin import ButtonsAdmin, StackedInline, capped_counts, zone_list
-from fanout.admin.reminder_draft import PREVIEWED, Chosen, Draft, DraftTexts, count_in_words, of_kinds, posted_senders
+from fanout.admin.model_admin import ButtonsAdmin, StackedInline, capped_kinds, zone_list
+from fanout.admin.reminder_draft import PREVIEWED, Chosen, Draft, DraftTexts, of_kinds, posted_senders
 from fanout.admin.reminder_form import (
     CRONS,
     KEEP_AS_DRAFT,
@@ -86,6 +86,17 @@ def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.Contr
     )
 
 
+def what_was_queued(answers: list[controls.ControlResult], now: datetime) -> str:
+    made = [answer.run for answer in answers if answer.ok and answer.run is not None]
+    ready = [run for run in made if run.status != Run.Status.PREPARING]
+    preparing = counted(len(made) - len(ready), "run")
+    sentences = [
+        capfirst(controls.queued(ready)) if ready else "",
+        f"{preparing} still being prepared." if len(ready) < len(made) else "",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
 def _closed(reminder: Reminder, now: datetime) -> str:
     if reminder.window.is_open(now):
         return ""
@@ -95,23 +106,22 @@ def _closed(reminder: Reminder, now: datetime) -> str:
 def about_firing(reminders: Sequence[Reminder], now: datetime) -> Question:
     fired = [reminder for reminder in reminders if not _closed(reminder, now)]
     closed = [reminder for reminder in reminders if _closed(reminder, now)]
-    counts = {pk: kinds.total() for pk, kinds in kinds_by_reminder(fired, now).items()}
+    kinds = kinds_by_reminder(fired, now)
+    everyone = sum(kinds.values(), Counter[str]())
     news = _recent_runs(fired, now)
     sentences = [
-        f"{counted(sum(counts.values()), 'target')} in all.",
+        f"{of_kinds(everyone)} in all.",
         f"Sent in the last 24 hours, or going out now: {counted(len(news), 'reminder')}." if news else "",
         f"{counted(len(closed), 'reminder')} will not be fired: outside the delivery window." if closed else "",
     ]
-    rows = [(one.title, _row_text(one, counts[one.pk], news.get(one.pk, ""))) for one in fired]
+    rows = [(one.title, _row_text(one, kinds[one.pk], news.get(one.pk, ""))) for one in fired]
     rows += [(one.title, _closed(one, now)) for one in closed]
     title = f"Fire {counted(len(fired), 'reminder')} now?"
-    return Question(
-        title, [text for text in sentences if text], title.rstrip("?") if any(counts.values()) else "", rows
-    )
+    return Question(title, [text for text in sentences if text], title.rstrip("?") if everyone else "", rows)
 
 
-def _row_text(reminder: Reminder, targets: int, news: str) -> str:
-    return f"{counted(targets, 'target')} via {reminder.account}" + (f"; {news}" if news else "")
+def _row_text(reminder: Reminder, kinds: Counter[str], news: str) -> str:
+    return f"{of_kinds(kinds)} via {reminder.account}" + (f"; {news}" if news else "")
 
 
 def _recent_runs(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]:
@@ -206,7 +216,9 @@ class ReminderAdmin(ButtonsAdmin):
     search_fields = ("title",)
     sortable_by = ()
     actions = (
-        asking_action("fire_selected", "Fire the selected reminders now", "Fired", about_firing, fire_if_open),
+        asking_action(
+            "fire_selected", "Fire the selected reminders now", "Fired", about_firing, fire_if_open, what_was_queued
+        ),
         *archive_actions(corrections.archive_reminder, corrections.restore_reminder, "reminders"),
     )
     change_form_template = "admin/reminders/reminder/change_form.html"
@@ -259,10 +271,11 @@ class ReminderAdmin(ButtonsAdmin):
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
         now = timezone.now()
-        counts = capped_counts({row.pk: audience(row, now) for row in rows}, TARGETS_CAP)
+        kinds = capped_kinds({row.pk: audience(row, now) for row in rows}, TARGETS_CAP)
         last, written = firing.last_runs([row.pk for row in rows]), self._written(rows)
         for row in rows:
-            row.target_n, row.targets_shown = counts[row.pk], capped_number(counts[row.pk], TARGETS_CAP)
+            row.kinds_shown, row.target_n = kinds[row.pk], kinds[row.pk].total()
+            row.targets_shown = capped_number(row.target_n, TARGETS_CAP)
             row.last, row.part_n = last.get(row.pk), written[row.pk]
         return changes
 
@@ -317,7 +330,7 @@ class ReminderAdmin(ButtonsAdmin):
         if not reminder.target_n or not reminder.part_n:
             return ""
         url = reverse("admin:reminders_reminder_fire", args=[reminder.pk])
-        asked = firing.question(reminder, count_in_words(reminder.target_n, TARGETS_CAP), reminder.last, timezone.now())
+        asked = firing.question(reminder, of_kinds(reminder.kinds_shown, TARGETS_CAP), reminder.last, timezone.now())
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate '
             'formaction="{}" data-confirm="{}" name="when" value="{}">{}</button>',

@@ -19,7 +19,7 @@ from django.utils.text import get_text_list
 from accounts import access
 from accounts.actions import Action
 from accounts.addresses import NEW_CHAT_KINDS, counted_as
-from accounts.inputs import as_id, as_ids, valid_timezone
+from accounts.inputs import as_id, as_ids, counted, valid_timezone
 from accounts.models import Account
 from fanout.admin.run_status import my_zone
 from fanout.lanes.chats import addresses_with_chat, new_among, wrote_since
@@ -147,7 +147,7 @@ class Draft:
             return
         yield subject_problem(self.senders, self.subject)
         if left_out := self.kinds.total() - self._reached():
-            yield f"{count_in_words(left_out)} cannot be reached: {what_they_reach(self.senders)}."
+            yield f"{counted(left_out, 'recipient')} cannot be reached: {what_they_reach(self.senders)}."
 
     def _reached(self) -> int:
         """Return how many of the recipients these accounts can write to."""
@@ -219,15 +219,10 @@ class Draft:
         return wall_clock(forecast.ends_at, self.timezone, now) if forecast.ends_at else "never"
 
 
-def of_kinds(kinds: Counter[str]) -> str:
-    """Return the number of recipients by what they are."""
-    return counted_as(kinds.total(), [kind for kind, n in kinds.items() if n])
-
-
-def count_in_words(n: int, cap: int | None = None) -> str:
-    """Return the number of recipients where their kinds are not counted; above the cap it is not exact."""
-    many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
-    return f"{many} recipient{pluralize(n)}"
+def of_kinds(kinds: Counter[str], cap: int | None = None) -> str:
+    """Return the number of recipients by what they are; above the cap it is not exact."""
+    n, known = kinds.total(), [kind for kind, n in kinds.items() if n]
+    return f"more than {counted_as(cap, known)}" if cap is not None and n > cap else counted_as(n, known)
 
 
 def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> list[str]:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
-from accounts.inputs import as_id
+from accounts.inputs import LARGEST_ID, as_id
 from accounts.models import Account
 from fanout.admin.list_actions import attempt, back, tell
 from fanout.admin.model_admin import teams
@@ -46,13 +46,14 @@ def replies_page(request: HttpRequest) -> HttpResponse:
         "replies": [(reply, buttons_for(reply) if acting else []) for reply in rows],
         "pills": pills(request, wanted),
         "wanted": wanted,
+        "run_number": "" if wanted.run is None else request.GET["run"],
         "of_run": run,
         "accounts": _labels(access.visible(request.user, Account.objects.all()).order_by("label"), "label"),
         "teams": _labels(teams(request.user), "name"),
         "earlier": _link(request, before=str(earlier)) if earlier else "",
         "is_first": wanted.before is None,
         "newest": _link(request, before=""),
-        "narrowed": any((wanted.account, wanted.team, wanted.run, wanted.person)),
+        "narrowed": wanted.person != "" or {wanted.account, wanted.team, wanted.run} != {None},
     }
     return TemplateResponse(request, "crier/replies.html", admin.site.each_context(request) | context)
 
@@ -76,17 +77,23 @@ def _require(request: HttpRequest, permission: str) -> None:
 
 
 def wanted_in(request: HttpRequest) -> Wanted:
-    """Return the filters of the page's address; what is no number is ignored."""
+    """Return the filters of the page's address; what is no number is ignored. A number that no row can have matches
+    nothing."""
     asked = request.GET
     state = asked.get("state", OPEN)
     return Wanted(
         state=state if state in reply_inbox.STATES else OPEN,
-        account=as_id(asked.get("account", "")),
-        team=as_id(asked.get("team", "")),
-        run=as_id(asked.get("run", "")),
+        account=_number(asked.get("account", "")),
+        team=_number(asked.get("team", "")),
+        run=_number(asked.get("run", "")),
         person=asked.get("person", "").replace("\x00", "")[:MOST_SEARCHED],
         before=as_id(asked.get("before", "")),
     )
+
+
+def _number(text: str) -> int | None:
+    too_large = text.isascii() and text.isdecimal() and as_id(text) is None
+    return LARGEST_ID if too_large else as_id(text)
 
 
 def pills(request: HttpRequest, wanted: Wanted) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ class InboundEvent(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} at {self.happened_at:%F %T}"
+        return f"{self.get_kind_display()}: {self.address or self.account}"
 
     @property
     def text(self) -> str:

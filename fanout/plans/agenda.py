@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -16,9 +16,10 @@ from zoneinfo import ZoneInfo
 from django.db.models import Exists, OuterRef, Q
 
 from accounts import access
+from accounts.addresses import counted_as
 from accounts.models import Account
 from fanout.models import Run
-from fanout.plans.outlook import DayPlan, RunOutlook, slowest
+from fanout.plans.outlook import DayPlan, RunOutlook, combined, slowest
 from fanout.plans.projection import AccountSnapshot, as_datetime
 from fanout.plans.queue import Senders, read_senders, starts_at
 from fanout.plans.upcoming import Ahead, Firing, due_reminders, look_ahead_until
@@ -62,6 +63,11 @@ class Entry:
     conflict: bool = False
     # The number of a follow-up of the reminder; 0: the reminder itself.
     step: int = 0
+    kinds: Collection[str] = ()  # of its recipients' addresses
+
+    @property
+    def recipients(self) -> str:
+        return counted_as(self.targets, self.kinds)
 
     @property
     def problem(self) -> bool:
@@ -215,6 +221,7 @@ def _of_firings(
                 reminder=reminder.pk if named else None,
                 conflict=collides,
                 step=mine.step,
+                kinds=mine.kinds,
             )
             yield entry
             yield from _following(entry, mine.lanes.get(pk), zone, reminder.auto_resume)
@@ -226,10 +233,14 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
     mine = access.visible(user, Run.objects.filter(pk=OuterRef("pk")))
     runs = Run.objects.defer("parts", "reply_parts").annotate(seen=Exists(mine)).in_bulk(ids)
     for pk, lane in ahead.lanes.items():
+        # What waits for another try, and new chats, are apart in the queue.
+        parts: dict[int, list[tuple[int, RunOutlook]]] = defaultdict(list)
         for queued, outlook in zip(lane.queue, lane.outlook.runs):
-            run = runs.get(queued.run_id)
-            if run is None or outlook.first is None:
-                continue
+            if queued.run_id in runs and outlook.first is not None:
+                parts[queued.run_id].append((queued.work.targets, outlook))
+        for run_id, pieces in parts.items():
+            run, outlook = runs[run_id], combined([outlook for _, outlook in pieces])
+            assert outlook.first is not None
             resumes = run.status == Run.Status.PAUSED
             begins = max(as_datetime(outlook.first), starts_at(run))
             entry = Entry(
@@ -239,12 +250,13 @@ def _of_runs(ahead: Ahead, user: Any, zone: str, now: datetime) -> Iterator[Entr
                 begins=begins,
                 ends=as_datetime(outlook.last) if outlook.last else None,
                 title=run.title if run.seen else UNSEEN,
-                targets=queued.work.targets,
+                targets=sum(targets for targets, _ in pieces),
                 tone=GOOD if len(outlook.days) == 1 else LATER,
                 words=("resumes by itself" if resumes else "going out")
                 + ("" if len(outlook.days) == 1 else f" on {len(outlook.days)} days"),
                 run=run.pk if run.seen else None,
                 conflict=len(outlook.days) > 1,
+                kinds=run.kinds,
             )
             yield entry
             yield from _following(entry, outlook, zone, run.auto_resume)
@@ -278,6 +290,7 @@ def _past(user: Any, accounts: Sequence[int], since: datetime, now: datetime, zo
             tone=BAD if bad else PAST,
             words=f"{run.get_status_display().lower()}: {run.sent:,} of {run.total:,} sent",
             run=run.pk,
+            kinds=run.kinds,
         )
         # One that was shared stands with each account that sent for it.
         yield from (replace(entry, account=pk) for pk in {run.account_id, *run.lanes} & set(accounts))

@@ -41,6 +41,7 @@ class PlannedStep(NamedTuple):
     step: int
     shares: Mapping[int, int]
     parts: int
+    kinds: Collection[str]  # of its recipients' addresses
 
 
 def lanes_of_steps(user: Any, until: datetime) -> set[int]:
@@ -67,7 +68,7 @@ def steps_of_runs(accounts: Collection[int], until: datetime) -> list[PlannedSte
     for run_id, account, n in counted.values_list("run_id", "account_id").annotate(n=Count("pk")) if rows else ():
         shares[run_id][account] = n
     return [
-        PlannedStep(at, run.reminder, number, shares[run.pk], len(step["parts"]))
+        PlannedStep(at, run.reminder, number, shares[run.pk], len(step["parts"]), run.kinds)
         for run in rows
         for number, (at, step) in enumerate(
             zip(step_moments(run.steps, run.scheduled_for, run.timezone), run.steps), start=1
@@ -76,7 +77,9 @@ def steps_of_runs(accounts: Collection[int], until: datetime) -> list[PlannedSte
     ]
 
 
-def steps_of_firing(reminder: Reminder, at: datetime, shares: Mapping[int, int], until: datetime) -> list[PlannedStep]:
+def steps_of_firing(
+    reminder: Reminder, at: datetime, shares: Mapping[int, int], until: datetime, kinds: Collection[str] = ()
+) -> list[PlannedStep]:
     """Return the follow-ups of a firing to come, until then; at most everyone gets them."""
     steps = [{"days": days} for days in reminder.follow_up_days]
     parts = [0] * len(steps)
@@ -84,4 +87,4 @@ def steps_of_firing(reminder: Reminder, at: datetime, shares: Mapping[int, int],
         if part.step <= len(parts):
             parts[part.step - 1] += 1
     moments = enumerate(step_moments(steps, at, reminder.timezone), start=1)
-    return [PlannedStep(m, reminder, n, shares, parts[n - 1]) for n, m in moments if m <= until and parts[n - 1]]
+    return [PlannedStep(m, reminder, n, shares, parts[n - 1], kinds) for n, m in moments if m <= until and parts[n - 1]]

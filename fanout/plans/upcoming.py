@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -43,6 +43,7 @@ class Firing:
     lanes: Mapping[int, RunOutlook]
     shares: Mapping[int, int] = field(default_factory=dict)
     account: Account | None = None
+    kinds: Collection[str] = ()  # of its recipients' addresses
     # The number of a follow-up that goes to those who have not replied by then; 0: the reminder itself.
     step: int = 0
 
@@ -197,7 +198,7 @@ def look_ahead_until(
                 before = outlooks[-queued.run_id].get(pk)
                 outlooks[-queued.run_id][pk] = combined([before, outlook]) if before else outlook
     listed = [
-        Firing(one.reminder, one.at, _size(one, kinds), outlooks[number], one.shares, step=one.step)
+        Firing(one.reminder, one.at, _size(one, kinds), outlooks[number], one.shares, step=one.step, kinds=one.kinds)
         for number, one in enumerate(planned, start=1)
     ]
     return Ahead(listed, lanes)
@@ -206,12 +207,12 @@ def look_ahead_until(
 def _as_step(at: datetime, reminder: Reminder, kinds: Mapping[str, int]) -> PlannedStep:
     accounts = reminder.senders
     each = {account.pk: targets for account, targets in zip(accounts, shares(kinds, accounts))}
-    return PlannedStep(at, reminder, 0, each, reminder.__dict__["part_count"])
+    return PlannedStep(at, reminder, 0, each, reminder.__dict__["part_count"], list(kinds))
 
 
 def _with_follow_ups(firings: Sequence[PlannedStep], senders: Senders, until: datetime) -> list[PlannedStep]:
     """Return the firings with their follow-ups and those of earlier runs, in order. At most everyone gets them."""
-    later = [step for one in firings for step in steps_of_firing(one.reminder, one.at, one.shares, until)]
+    later = [step for one in firings for step in steps_of_firing(one.reminder, one.at, one.shares, until, one.kinds)]
     return sorted([*firings, *later, *steps_of_runs(senders.snapshots.keys(), until)], key=lambda one: one.at)
 
 

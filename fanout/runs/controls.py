@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -112,14 +113,23 @@ def fire(
             return ControlResult(False, "This reminder was fired at this very moment already.")
         note_act(run, user, now, "fired", f"reminder {reminder.pk}")
     if run.status == Run.Status.SKIPPED:
-        return ControlResult(False, f"Nothing was sent: {run.error_summary}", run)
+        return ControlResult(False, f"Nothing was sent: {run.error_summary.removeprefix(texts.NO_ONE)}", run)
     if run.status == Run.Status.FAILED:
         return ControlResult(False, run.error_summary, run)
     if run.status == Run.Status.PREPARING:
         return ControlResult(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
     starts = f" It starts {moment(at, run.timezone)}, when its window opens." if at and at > now else ""
-    reasons = carry_out(transitions.reasons_left_out(run.pk)) if run.skipped else {}
-    return ControlResult(True, f"Fired: {texts.queued(run.facts(), reasons)}{starts}", run)
+    return ControlResult(True, f"Fired: {queued([run])}{starts}", run)
+
+
+def queued(runs: Sequence[Run]) -> str:
+    """Return what new runs send, what they leave out, and why. Not those that are still being prepared."""
+    counts = ("pending", "sending", "sent", "skipped")
+    facts: dict[str, Any] = {name: sum(getattr(run, name) for run in runs) for name in counts}
+    reasons: Counter[str] = Counter()
+    for run in runs:
+        reasons.update(carry_out(transitions.reasons_left_out(run.pk)) if run.skipped else {})
+    return texts.queued(facts | {"kinds": {kind for run in runs for kind in run.kinds}}, reasons)
 
 
 def _fired_just_now(reminder: Reminder, now: datetime) -> Run | None:

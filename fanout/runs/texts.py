@@ -112,8 +112,11 @@ def left_out_counts(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{n:,} {why}" for why, n in sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
+NO_ONE = "No one was written to: "
+
+
 def none_queued(run: Facts, reasons: Mapping[str, int]) -> str:
-    return f"No one was written to: {left_out_counts(reasons)}."
+    return f"{NO_ONE}{left_out_counts(reasons)}."
 
 
 def queued(run: Facts, reasons: Mapping[str, int]) -> str:

@@ -43,6 +43,7 @@ def test_week_and_month_show_the_firing(operator: Any) -> None:
         page = login(operator).get(PAGE, {"view": view, "day": day}).content.decode()
         assert "Choir &lt;b&gt;" in page
         assert "Choir <b>" not in page
+        assert "2 groups" in page
         assert reverse("admin:reminders_reminder_change", args=[reminder.pk]) in page
 
 

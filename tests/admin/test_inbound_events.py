@@ -104,6 +104,16 @@ def test_renewing_is_noted_without_the_address(account, operator):
     assert account.hook_token not in entry.detail
 
 
+def test_the_title_of_an_event_says_what_came(account, operator):
+    now = timezone.now()
+    common = {"account": account, "happened_at": now, "came_at": now}
+    read = InboundEvent.objects.create(key="1", kind="read", address="+4917612345678", **common)
+    session = InboundEvent.objects.create(key="2", kind="session", **common)
+    for event, title in ((read, "Read: +4917612345678"), (session, f"Session: {account}")):
+        page = login(operator).get(reverse("admin:fanout_inboundevent_change", args=[event.pk])).content.decode()
+        assert f"<h1>{title}</h1>" in page
+
+
 def test_renewing_asks_who_it_is(account, operator):
     url, old = reverse("admin:accounts_account_do", args=[account.pk, "renew_hook"]), account.hook_token
     answer = stale(operator).post(url)

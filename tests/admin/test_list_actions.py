@@ -15,7 +15,7 @@ from django.utils import timezone
 from fanout.admin.list_actions import reasons
 from fanout.models import Run
 from fanout.runs import corrections
-from reminders.models import Recipient
+from reminders.models import Recipient, ReminderTarget
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory
 
@@ -39,13 +39,24 @@ def test_firing_many_says_how_many_and_what_went_out_already(operator):
     data = {"action": "fire_selected", "_selected_action": [one.pk, two.pk]}
     asked = client.post(path, data).content.decode()
     assert "Fire 2 reminders now" in asked
-    assert "5 targets in all." in asked
+    assert "5 groups in all." in asked
+    assert "3 groups via " in asked
     assert "Sent in the last 24 hours, or going out now: 1 reminder." in asked
     assert "was sent now" in asked
     assert Run.objects.count() == 1
     answer = client.post(path, data | YES, follow=True)
-    assert "Fired: 2 of 2." in [str(message) for message in answer.context["messages"]]
+    assert "Fired: 2 of 2. 5 groups queued." in [str(message) for message in answer.context["messages"]]
     assert Run.objects.filter(status="queued").count() == 2
+
+
+def test_firing_many_says_who_is_left_out(operator):
+    one, two = (ReminderFactory.create(owner=operator, account__owner=operator, targets=2) for _ in range(2))
+    who = {"kind": "person", "address": "+4917612345678", "status": "opted_out"}
+    ReminderTarget.objects.create(reminder=two, recipient=RecipientFactory.create(owner=operator, **who), position=9)
+    data = {"action": "fire_selected", "_selected_action": [one.pk, two.pk]} | YES
+    answer = login(operator).post(reverse("admin:reminders_reminder_changelist"), data, follow=True)
+    said = [str(message) for message in answer.context["messages"]]
+    assert said == ["Fired: 2 of 2. 4 recipients queued; 1 left out: 1 opted out."]
 
 
 def test_reminders_outside_their_window_are_not_fired(operator):
@@ -116,7 +127,9 @@ def test_unpaired_numbers_are_not_reactivated(operator):
     data = {"action": "reactivate", "_selected_action": [number.pk]}
     asked = login(operator).post(reverse("admin:accounts_account_changelist"), data)
     assert asked.context["question"].button == ""
-    assert "1 selected account must be paired instead, each on its page." in asked.content.decode()
+    assert "<h1>Nothing to reactivate</h1>" in asked.content.decode()
+    assert reverse("admin:accounts_account_pair", args=[number.pk]) in asked.content.decode()
+    assert "1 selected account is not connected to its phone: pair instead of reactivating." in asked.content.decode()
 
 
 def test_a_button_asks_where_no_script_did(operator):

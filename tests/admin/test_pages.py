@@ -278,6 +278,20 @@ def test_a_run_target_of_unconfirmed_run_is_linked(things, operator):
     assert "Retry these" in html
 
 
+@pytest.mark.parametrize(
+    ("targets", "headings"),
+    [
+        ({"failed": 1, "skipped": 1}, ["What went wrong", "Not sent"]),
+        ({"failed": 1}, ["What went wrong"]),
+        ({"sent": 1, "skipped": 1}, ["Not sent"]),
+    ],
+)
+def test_only_failures_are_what_went_wrong(operator, targets, headings):
+    run = RunFactory.create(owner=operator, status="partial", targets=targets)
+    html = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
+    assert [heading for heading in ("What went wrong", "Not sent") if f"<h2>{heading}</h2>" in html] == headings
+
+
 @pytest.mark.parametrize("planned", [None, datetime(2026, 1, 6, 6, tzinfo=UTC)], ids=["", "planned for its opening"])
 def test_a_paused_run_is_widened_on_its_page(operator, planned):
     evening = datetime(2026, 1, 5, 19, 30, tzinfo=UTC)

@@ -54,6 +54,14 @@ def test_a_tag_for_many(operator: Any) -> None:
     assert TrailEntry.objects.get(verb="tagged").detail == "1 recipient"
 
 
+def test_a_long_tag_is_refused_in_words_and_not_cut_off(operator: Any) -> None:
+    (ann,) = people(operator, ann=[])
+    page = act(operator, "tag_selected", [ann], confirmed="yes", tag="x" * 75).content.decode()
+    assert "A tag has at most 60 characters; this one has 75." in page
+    # With a maximum in its input the browser would shorten what is pasted.
+    assert "maxlength" not in page.partition('name="tag"')[2].partition(">")[0]
+
+
 @pytest.mark.parametrize("tag", ["", "a,b", "x" * 61])
 def test_invalid_tags_are_refused(operator: Any, tag: str) -> None:
     (ann,) = people(operator, ann=[])

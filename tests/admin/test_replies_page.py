@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from django.urls import reverse
 from django.utils import timezone
 
@@ -48,6 +49,15 @@ def test_the_number_in_the_header_is_the_readers(account, operator, colleague): 
     assert "not handled" not in login(colleague).get(index).content.decode()
     InboundEvent.objects.update(handled_at=timezone.now())
     assert "not handled" not in login(operator).get(index).content.decode()
+
+
+@pytest.mark.parametrize("run", ["0", "12", str(2**63), "9" * 25])
+def test_a_run_that_does_not_exist_has_no_replies(account, operator, run):  # noqa: F811
+    replied(account)
+    html = login(operator).get(reverse(PAGE), {"run": run}).content.decode()
+    assert "Nothing matches." in html
+    assert f'name="run" value="{run}"' in html
+    assert "Yes, gladly" not in html
 
 
 def test_an_unknown_button_is_not_found(account, operator):  # noqa: F811

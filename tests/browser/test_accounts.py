@@ -74,6 +74,8 @@ def test_add_an_smtp_account_and_send_a_test(
     ("channel", "field", "wrong", "says"),
     [
         ("cloud", "phone_number_id", "+49 176 12345678", "a number of at least 5 digits, without + or spaces"),
+        ("unipile", "account_id", "linkedin.com/in/mei", "an id of letters, digits, - and _, without spaces"),
+        ("unipile_mail", "account_id", "mei@example.com", "an id of letters, digits, - and _, without spaces"),
         ("wassenger", "device", "my phone", "an id of 24 digits and letters from a to f"),
     ],
 )
@@ -83,7 +85,9 @@ def test_an_id_of_a_known_form_is_checked_before_the_provider_is_asked(
     """The page says so at the field, and does not report a failed test."""
     page.goto(server.url(f"{reverse('admin:accounts_account_add')}?channel={channel}"))
     page.fill("#id_label", "Office")
-    page.fill("#id_address", "+4917612345678")
+    page.fill("#id_address", "mei@example.com" if channel == "unipile_mail" else "+4917612345678")
+    if page.locator("#id_setting_url").is_visible():
+        page.fill("#id_setting_url", "https://api8.unipile.com:13851")
     page.fill(f"#id_setting_{field}", wrong)
     page.locator("[id^=id_secret_]").first.fill("a secret")
     page.get_by_role("button", name="Test and save").click()

@@ -35,6 +35,10 @@ def test_a_free_time_becomes_a_reminder_and_a_conflict_is_named(operator: User, 
     expect(cell).to_contain_text("10:00")
     expect(cell).to_contain_text("4 planned, 1 free")
     assert_it_fits(page, reverse("admin:calendar"))
+    # On a tablet nothing is hidden beside the screen.
+    page.set_viewport_size({"width": 820, "height": 1180})
+    assert page.locator(".calendar-scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
+    page.set_viewport_size({"width": 1280, "height": 900})
     # A free time of that day starts a reminder through this account.
     cell.locator("a.free").last.click()
     expect(page.locator("#id_account option:checked")).to_have_text("Community line")

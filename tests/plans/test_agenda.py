@@ -143,6 +143,17 @@ def test_resumptions_and_runs_that_go_out_are_there() -> None:
     assert (entry.run, entry.words, entry.begins) == (run.pk, "resumes by itself", run.resume_at)
 
 
+def test_a_run_of_which_a_part_waits_for_another_try_is_there_once() -> None:
+    account = AccountFactory.create(max_send_per_minute=60)
+    run = RunFactory.create(
+        reminder__account=account, status="running", targets={"pending": 5}, timezone="UTC", scheduled_for=NOW
+    )
+    later = list(run.targets.values_list("pk", flat=True)[:2])
+    run.targets.filter(pk__in=later).update(next_attempt_at=NOW + timedelta(minutes=5), attempts=1)
+    (entry,) = entries(look(account), account, MONDAY)
+    assert (entry.run, entry.targets, entry.words) == (run.pk, 5, "going out")
+
+
 def test_past_runs_of_the_week() -> None:
     account = AccountFactory.create()
     run = RunFactory.create(
@@ -178,8 +189,8 @@ def test_reminders_of_others_count_and_are_not_named() -> None:
 
 
 def test_only_the_chosen_account_has_days() -> None:
-    account = AccountFactory.create()
-    other = AccountFactory.create(owner=account.owner)
+    account = AccountFactory.create(label="A")
+    other = AccountFactory.create(owner=account.owner, label="B")
     due(account, NOW + timedelta(hours=2), targets=4).set_further_senders([account, other])
     found = agenda(account.owner, WEEK, "UTC", NOW, only=account.pk)
     assert {pk for pk, _ in found.cells} == {account.pk}

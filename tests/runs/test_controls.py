@@ -326,7 +326,7 @@ def test_canceled_with_its_message_2() -> None:
         case(["person"] * 3, 0, True, "Fired: 3 people queued.", id="people"),
         case(["mailbox", "group"], 0, True, "Fired: 2 recipients queued.", id="mixed"),
         case(["person"] * 3, 2, True, "Fired: 1 person queued; 2 left out: 2 still in the cooldown.", id="some"),
-        case(["person"] * 2, 2, False, "Nothing was sent: No one was written to: 2 still in the cooldown.", id="none"),
+        case(["person"] * 2, 2, False, "Nothing was sent: 2 still in the cooldown.", id="none"),
     ],
 )
 def test_firing_says_what_was_queued_and_what_was_not(kinds: list[str], cooling: int, ok: bool, says: str) -> None:

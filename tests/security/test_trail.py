@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.admin.login import MOST_FAILURES_PER_MINUTE
 from fanout.lanes import accounts
-from fanout.models import TrailEntry
+from fanout.models import Run, TrailEntry
 from fanout.models.trail import note
 from fanout.runs import controls
 from reminders.models import Recipient
@@ -235,6 +235,18 @@ def test_the_page_and_its_export(boss, operator):
     assert [row["verb"] for row in rows][:2] == ["exported the audit trail", "logged in"]
     assert rows[-1]["subject"] == "a;'=HYPERLINK(1)"
     assert login(operator).get(reverse("admin:fanout_trailentry_export")).status_code == 403
+
+
+def test_the_page_leads_to_what_the_entries_are_about(boss):
+    run = RunFactory.create(title="Choir <b>")
+    note("paused", run, boss, timezone.now())
+    url = reverse("admin:fanout_run_change", args=[run.pk])
+    page = login(boss).get(reverse("admin:fanout_trailentry_changelist")).content.decode()
+    assert f'<a href="{url}">Choir &lt;b&gt; ({run.pk})</a>' in page
+    Run.objects.all().delete()
+    page = login(boss).get(reverse("admin:fanout_trailentry_changelist")).content.decode()
+    assert f"run {run.pk}" in page
+    assert url not in page
 
 
 def test_retention_keeps_it_for_its_days(settings, db):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounts.actions import Action
 from accounts.addresses import PROFILE
 from accounts.channels.base import TIMEOUT, Channel
-from accounts.channels.settings import Field, FieldKind
+from accounts.channels.settings import UNIPILE_ID, Field, FieldKind
 
 LARGEST_FILE_MB = 15
 UNIPILE_FILES = dict.fromkeys(("image", "video", "audio", "document"), LARGEST_FILE_MB)
@@ -26,7 +26,8 @@ UNIPILE_FIELDS = (
         label="Account ID",
         required=True,
         destination=True,
-        help="Unipile's id of the connected account.",
+        form=UNIPILE_ID,
+        help="Unipile's id of the connected account, from the list of accounts in its dashboard.",
     ),
     Field(name="api_key", label="API key", secret=True, required=True),
     Field(
