@@ -47,6 +47,15 @@ def test_week_and_month_show_the_firing(operator: Any) -> None:
         assert reverse("admin:reminders_reminder_change", args=[reminder.pk]) in page
 
 
+@pytest.mark.parametrize(
+    ("view", "before", "after"), [("week", "2026-03-11", "2026-03-25"), ("month", "2026-02-28", "2026-04-01")]
+)
+def test_one_page_leads_to_the_next(operator: Any, view: str, before: str, after: str) -> None:
+    page = login(operator).get(PAGE, {"view": view, "day": "2026-03-18"})
+    links = page.context["links"]
+    assert [parse_qs(urlsplit(links[way]).query)["day"] for way in ("before", "after")] == [[before], [after]]
+
+
 @pytest.mark.parametrize("view", ["week", "month"])
 def test_a_full_calendar_takes_no_more_queries_than_other_pages(
     operator: Any, team: Any, django_assert_max_num_queries: Any, view: str

@@ -210,6 +210,16 @@ def test_a_right_password_leaves_no_guess_behind():
 
 
 @pytest.mark.django_db
+def test_a_right_password_takes_back_only_its_own_guess():
+    person("jonas")
+    client, right = Client(), "horse-battery-9-staple"
+    client.post("/admin/login/", {"username": "jonas", "password": right}, REMOTE_ADDR="203.0.113.1")
+    for proof in "wrong", "wrong too", right, right:
+        client.post("/admin/confirm/", {"proof": proof}, REMOTE_ADDR="203.0.113.1")
+    assert AccessAttempt.objects.get().failures_since_start == 2
+
+
+@pytest.mark.django_db
 def test_a_name_that_no_user_can_have_is_counted_and_not_hashed(hashed):
     statuses = [guess(f"{n:03}" + "x" * 150 * (n % 3 + 1), "203.0.113.1") for n in range(27)]
     assert statuses == [200] * 24 + [429] * 3

@@ -144,6 +144,7 @@ def test_the_first_report_about_a_number_tells_its_business_account():
         assert post(path_of(account), raw, x_hub_signature_256=signed) == [200]
 
     account, entered = number(business_account_id=""), number(business_account_id="7")
+    another = number(business_account_id="", phone_number_id="10300")
     report(account, "account_update", {"event": "ACCOUNT_DELETED"}, "999")
     worker.step(timezone.now())
     assert account.inbound_events.get().effect == "noted: it may be about another account"
@@ -156,6 +157,8 @@ def test_the_first_report_about_a_number_tells_its_business_account():
 
     account.refresh_from_db()
     entered.refresh_from_db()
+    another.refresh_from_db()
+    assert another.config["business_account_id"] == "", "the report was about one number"
     assert (account.config["business_account_id"], entered.config["business_account_id"]) == ("20400", "7")
     assert not account.inbound_events.filter(kind="session").exists()
     report(account, "account_update", {"event": "ACCOUNT_DELETED"}, "20400")
