@@ -571,6 +571,7 @@ def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
         [False, True, False, True, True],
         [False, False, False, False, False],
     ]
+    journal.close()
 
 
 def test_a_journal_of_an_earlier_version_keeps_its_sends_without_an_answer(tmp_path: Path) -> None:
