@@ -30,8 +30,7 @@ def empty(test_case: Any) -> None:
     """In place of `TransactionTestCase._fixture_teardown`."""
     for alias in test_case._databases_names(include_mirrors=False):
         connection = connections[alias]
-        # The journal of a database that is emptied is about rows that are gone.
-        shutil.rmtree(settings.VAR_DIR / "claims" / quote(connection.settings_dict["NAME"]), ignore_errors=True)
+        forget_claims(alias)
         with connection.cursor() as cursor:
             if _counts(cursor, KEPT) != _kept.get(connection.settings_dict["NAME"]):
                 djangos_own(test_case)
@@ -39,6 +38,12 @@ def empty(test_case: Any) -> None:
                 continue
             tables = sorted({*connection.introspection.table_names(cursor)} - {*KEPT, MIGRATIONS})
             _empty(cursor, tables)
+
+
+def forget_claims(alias: str = "default") -> None:
+    """Remove the journal of a database that was emptied: it is about rows that are gone."""
+    name = quote(connections[alias].settings_dict["NAME"])
+    shutil.rmtree(settings.VAR_DIR / "claims" / name, ignore_errors=True)
 
 
 def _empty(cursor: CursorWrapper, tables: list[str]) -> None:
