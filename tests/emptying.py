@@ -15,6 +15,8 @@ from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 from django.test import TransactionTestCase
 
+from fanout.ops import tasks
+
 #: made with the tables, and left alone by nearly all tests
 KEPT = ("django_content_type", "auth_permission", "auth_group", "auth_group_permissions")
 MIGRATIONS = "django_migrations"
@@ -41,7 +43,9 @@ def empty(test_case: Any) -> None:
 
 
 def forget_claims(alias: str = "default") -> None:
-    """Remove the journal of a database that was emptied: it is about rows that are gone."""
+    """Remove the journal of a database that was emptied: it is about rows that are gone. This process opens another
+    one: a test may have set `VAR_DIR` when it opened the first."""
+    tasks.journal_of.cache_clear()
     name = quote(connections[alias].settings_dict["NAME"])
     shutil.rmtree(settings.VAR_DIR / "claims" / name, ignore_errors=True)
 
