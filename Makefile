@@ -16,9 +16,10 @@ PIP_INSTALL := $(PY) -u -m pip install --disable-pip-version-check --no-input --
 # Says how far it is: the packages take a minute or two. pip's own lines are several hundred.
 install = { \
 	echo "Installing $(1) …"; all=$$(grep -c '==' $(1)); n=0; \
-	{ $(PIP_INSTALL) -r $(1) || echo FAILED; } | while read -r word _; do case $$word in \
-		Collecting | Processing) n=$$((n + 1)); [ $$((n % 10)) -gt 0 ] || echo "  $$n of $$all packages" ;; \
-		Installing) echo "  unpacking them …" ;; \
+	{ $(PIP_INSTALL) -r $(1) || echo FAILED; } | while read -r line; do case $$line in \
+		*'->'*) ;; \
+		Collecting* | Processing* | Requirement*) n=$$((n + 1)); [ $$((n % 10)) -gt 0 ] || echo "  $$n of $$all packages" ;; \
+		Installing*) echo "  unpacking them …" ;; \
 		FAILED) exit 1 ;; \
 	esac; done; }
 PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
