@@ -24,6 +24,7 @@ from django_q.models import OrmQ, Schedule
 
 from accounts.channels import registry
 from accounts.inputs import counted
+from accounts.knobs import delay_error
 from accounts.models import Account
 from accounts.signin import sign_in
 from config.env import in_var
@@ -402,6 +403,20 @@ async def _problems(active: list[Account]) -> list[str]:
     return [problem for problem in await asyncio.gather(*map(one, active)) if problem]
 
 
+def paces() -> Verdict:
+    """Find accounts whose delay between two messages is outside their channel's range. Forms refuse such values on the
+    account, but values from the environment hold for accounts that were saved before."""
+    ranged = {key: described for key, described in registry.channels().items() if described.delay}
+    active = Account.objects.filter(status=Account.Status.ACTIVE, channel__in=list(ranged)).order_by("pk")
+    found = [(account.label, delay_error(ranged[account.channel], account.settings())) for account in active]
+    wrong = [(label, error) for label, error in found if error]
+    if wrong:
+        named = f"{', '.join(label for label, _ in wrong[:NAMED])}{', …' if len(wrong) > NAMED else ''}"
+        hint = "change the values in the environment, or give these accounts their own: `manage.py tune ACCOUNT --set`"
+        return Verdict("paces", WARNING, f"{counted(len(wrong), 'account')} ({named}): {wrong[0][1]}", hint)
+    return Verdict("paces", OK, "all gateway accounts keep the delay that their gateway asks for")
+
+
 def links() -> Verdict:
     """Open an unsubscribe link as a recipient's mail program does, through the public address."""
     url = unsubscribe_url(LINK_ADDRESS)
@@ -448,6 +463,7 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     reminders,
     queue,
     links,
+    paces,
     accounts,
 )
 

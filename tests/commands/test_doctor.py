@@ -78,6 +78,18 @@ def test_credentials_that_no_key_opens_are_found(settings):
     assert "No key in CREDENTIAL_KEYS" in diagnosis.accounts().text
 
 
+def test_a_rate_of_the_environment_that_is_too_fast_for_a_gateway_is_found(settings):
+    AccountFactory(channel="waha", label="Gateway")
+    AccountFactory(channel="waha", label="Slow", max_send_per_minute=20)
+    AccountFactory(channel="smtp", label="Mail")
+    assert diagnosis.paces().state == diagnosis.OK
+    settings.BOT = settings.BOT | {"max_send_per_minute": 40}
+    verdict = diagnosis.paces()
+    assert verdict.state == diagnosis.WARNING
+    assert verdict.text.startswith("1 account (Gateway): A WAHA")
+    assert "these settings give 1.5 s" in verdict.text
+
+
 def test_locks_need_room(settings):
     settings.BOT_FIRE_CONCURRENCY = 10_000_000
     assert diagnosis.locks().state == diagnosis.FAILED
