@@ -10,6 +10,7 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from django.core.exceptions import SuspiciousOperation
 from pythonjsonlogger.json import JsonFormatter
 
 from config.problems import first_line, is_away, is_locked
@@ -119,12 +120,15 @@ class NoQuery(logging.Filter):
         return True
 
 
-class AwayInOneLine(logging.Filter):
-    """Log one line instead of a traceback for pages that could not reach the database: there may be hundreds."""
+class InOneLine(logging.Filter):
+    """Log one line instead of a traceback for pages that could not reach the database, of which there may be hundreds,
+    and for requests that Django refuses, such as those with an unknown Host, which any stranger can send."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and (is_away(error) or is_locked(error)):
+        if isinstance(error, SuspiciousOperation):
+            record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+        elif error is not None and (is_away(error) or is_locked(error)):
             record.msg, record.args, record.exc_info = f"{record.getMessage()}: {first_line(error)}", (), None
         return True
 

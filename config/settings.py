@@ -298,6 +298,8 @@ API_CALLS_PER_MINUTE = env.integer("API_CALLS_PER_MINUTE", 20_000, 1, 10_000_000
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+# Django's names for requests that any stranger can send
+REFUSED_REQUESTS = ("DisallowedHost", "RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -308,12 +310,13 @@ LOGGING = {
             "formatter": env.choice("LOG_FORMAT", "line", ("line", "json")),
         }
     },
-    "filters": {"no_query": {"()": "config.logs.NoQuery"}, "away": {"()": "config.logs.AwayInOneLine"}},
+    "filters": {"no_query": {"()": "config.logs.NoQuery"}, "one_line": {"()": "config.logs.InOneLine"}},
     "root": {"handlers": ["stderr"], "level": env.choice("LOG_LEVEL", "INFO", LOG_LEVELS)},
     "loggers": {
         # It writes four lines for every login.
         "axes": {"level": "WARNING"},
-        "django.request": {"filters": ["away"]},
+        "django.request": {"filters": ["one_line"]},
+        **{f"django.security.{name}": {"filters": ["one_line"]} for name in REFUSED_REQUESTS},
         # It writes a line for every detector and mail, and a traceback for mails that one of them cannot read.
         "flufl.bounce": {"level": "CRITICAL"},
         # uvicorn has handlers of its own, which would write addresses and tokens as they come.

@@ -112,6 +112,8 @@ class Heart:
         self.hangs = False
 
     def step(self, now: float) -> bool:
+        if not _is_alive(self.sentinel_pid):
+            return False  # the cluster is ending; where it was not asked to, its command says so
         problem = self.problem(now)
         if problem:
             log.error("no heartbeat: %s", problem, extra={"cluster": self.cluster})
@@ -126,8 +128,6 @@ class Heart:
         return True
 
     def problem(self, now: float) -> str:
-        if not _is_alive(self.sentinel_pid):
-            return "its sentinel has ended"
         if now - self.pulse.guard_at.value > GUARD_SILENT_AFTER.total_seconds():
             return "its guard stands still"
         if self.pinged_at and self._unanswered and now - self.pinged_at > WORKERS_SILENT_AFTER.total_seconds():

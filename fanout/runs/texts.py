@@ -223,9 +223,10 @@ def came_back(run: Facts, summary: str, cause: str) -> str:
 
 
 def closed_before_start(run: Facts) -> str:
+    skipped = f"All {recipients(run)} were" if run["total"] > 1 else f"Its {recipients(run)} was"
     return (
         f"Delivery window closed at {window_end(run)} before the first message could go out. "
-        f"All {recipients(run)} were skipped; there is nothing to resume."
+        f"{skipped} skipped; there is nothing to resume."
     )
 
 

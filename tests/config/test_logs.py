@@ -215,3 +215,11 @@ def test_no_log_call_names_a_person():
     assert len(calls) > 20
     assert {place: names for place, call in calls if (names := personal(call) - allowed(place))} == {}
     assert personal(ast.parse('log.info("to %s", target.address)').body[0].value) == {"target.address"}  # type: ignore[attr-defined]
+
+
+def test_a_strangers_host_makes_one_line(client, caplog):
+    """A traceback for each would fill the log, and look like a fault of ours."""
+    assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+    (record,) = [record for record in caplog.records if record.name == "django.security.DisallowedHost"]
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "evil.example" in record.getMessage()

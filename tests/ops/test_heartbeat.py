@@ -46,8 +46,10 @@ def test_problems_that_stop_the_heartbeat(heart, guard_age, ping_age, task_age, 
     assert heart.problem(now) == problem
 
 
-def test_a_dead_sentinel_stops_the_heart():
-    assert Heart("main", Pulse(), None).problem(time.monotonic()) == "its sentinel has ended"
+def test_a_dead_sentinel_stops_the_heart_without_an_alarm(caplog):
+    """It ends at every clean stop, too; `cluster` reports it when it was not asked for."""
+    assert not Heart("main", Pulse(), None).step(time.monotonic())
+    assert not caplog.records
 
 
 @pytest.mark.django_db
