@@ -93,7 +93,7 @@ whatsapp: runtime ## Install what paired WhatsApp numbers need besides (neonize)
 	@cmp -s requirements-whatsapp.lock $(WHATSAPP_STAMP) || { \
 		$(call install,requirements-whatsapp.lock) && cp requirements-whatsapp.lock $(WHATSAPP_STAMP); }
 
-screenshots: dev ## Update the screenshots in docs/img (needs /usr/bin/chromium)
+screenshots: dev ## Update the screenshots in docs/img (needs chromium-headless-shell or chromium)
 	@$(PY) -m tests.browser.screenshots
 	@$(PY) -m tests.browser.guide
 

@@ -40,8 +40,8 @@ SLOW = (
     "tests/security/test_permission_matrix.py::test_pages",
     "tests/engine/test_simulation",
 )
-#: More than about fifteen seconds on a quiet machine: they begin first, or one worker would be left alone with one of
-#: them at the end.
+#: More than about fifteen seconds on a quiet machine, most of which they wait: they begin first, or one worker would be
+#: left alone with one of them at the end.
 LONGEST = (
     "tests/engine/test_processes.py::test_kills",
     "tests/ops/test_webhook_processes",
@@ -170,13 +170,14 @@ def _kind(item: pytest.Item) -> str:
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Return the tests in the order of `workers` equal parts, as pytest-xdist hands them out, each with its share of
-    the longest at its beginning."""
+    """Return the tests in the order of `workers` equal parts, as pytest-xdist hands them out. The longest are at the
+    beginning of some parts. The other parts, one for each core, keep the cores busy while those wait."""
     longest = sorted((item for item in items if item.nodeid.startswith(LONGEST)), key=_rank)
     others = [item for item in items if not item.nodeid.startswith(LONGEST)]
+    waiting = max(1, workers - (os.cpu_count() or 1))
     parts: list[pytest.Item] = []
     for number in range(workers):
-        first = longest[number::workers]
+        first = longest[number::waiting] if number < waiting else []
         room = max(0, (len(items) - len(parts)) // (workers - number) - len(first))
         parts += first + others[:room]
         del others[:room]

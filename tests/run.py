@@ -2,7 +2,7 @@
 
     python -m tests.run quick    linters, and the tests that need no browser and no long-lived processes
     python -m tests.run rest     the other tests
-    python -m tests.run all      both, one after the other
+    python -m tests.run all      all of this in one run: while tests of processes wait, others use the cores
 
 mypy works on one core for a minute, so it runs beside the tests. `tests/conftest.py` says which test belongs to which
 tier (`--tier`).
@@ -31,6 +31,9 @@ LINTERS = (
     ("pins", [sys.executable, ".ci/pins.py"]),
     ("mypy", [sys.executable, "-m", "mypy", "."]),
 )
+#: Tests of the second tier wait for processes most of the time, but every worker needs ten seconds of a core to
+#: import all tests.
+MORE_THAN_CORES = {"quick": 1, "rest": 3, "all": 3}
 NO_TESTS = 5  # pytest's exit code when it found nothing to run
 
 
@@ -47,16 +50,16 @@ class Result:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run linters and tests.")
     parser.add_argument("tier", choices=("quick", "rest", "all"))
-    parser.add_argument("--workers", help="processes that run tests (one more than cores, because many tests wait)")
+    parser.add_argument("--workers", help="processes that run tests (more than cores, because many tests wait)")
     given = parser.parse_args()
-    began, cores = time.monotonic(), os.cpu_count() or 1
-    tiers = ("quick", "rest") if given.tier == "all" else (given.tier,)
+    began = time.monotonic()
+    workers = given.workers or str((os.cpu_count() or 1) + MORE_THAN_CORES[given.tier])
     with ThreadPoolExecutor(max_workers=1) as beside:
         linting: list[Future[Result]] = []
-        if "quick" in tiers:
+        if given.tier != "rest":
             linting = [beside.submit(lint, name, command) for name, command in LINTERS]
-        tested = [run_tests(tier, given.workers or str(cores + 1)) for tier in tiers]
-        results = [future.result() for future in linting] + tested
+        tested = run_tests(given.tier, workers)
+        results = [*(future.result() for future in linting), tested]
     for result in results:
         if result.output:
             say(f"\n== {result.name} failed\n{result.output}")
@@ -81,7 +84,7 @@ def lint(name: str, command: list[str]) -> Result:
 
 def run_tests(tier: str, workers: str) -> Result:
     """Run one tier with pytest's own output on the screen; the result counts what ran."""
-    say(f"== pytest, {tier} tier")
+    say("== pytest" if tier == "all" else f"== pytest, {tier} tier")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
@@ -91,7 +94,8 @@ def run_tests(tier: str, workers: str) -> Result:
     skipped, failed = int(counts.get("skipped", 0)), int(counts.get("failures", 0)) + int(counts.get("errors", 0))
     passed = int(counts.get("tests", 0)) - skipped - failed
     line = f"{passed} passed, {failed} failed, {skipped} skipped in {time.monotonic() - began:.0f} s"
-    return Result(f"tests, {tier} tier", done.returncode in (0, NO_TESTS) and passed > 0, line)
+    name = "tests" if tier == "all" else f"tests, {tier} tier"
+    return Result(name, done.returncode in (0, NO_TESTS) and passed > 0, line)
 
 
 def keeping_bytecode() -> dict[str, str]:

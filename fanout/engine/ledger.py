@@ -380,7 +380,6 @@ class Ledger:
         commits = (commit, *self._full, self._commit)
         self._full.clear()
         self._commit = Commit()
-        self._commit_by_account.clear()
         for one in commits:
             self._keep(one)
             one.written.set()

@@ -56,6 +56,13 @@ def test_one_page_leads_to_the_next(operator: Any, view: str, before: str, after
     assert [parse_qs(urlsplit(links[way]).query)["day"] for way in ("before", "after")] == [[before], [after]]
 
 
+@pytest.mark.parametrize(
+    ("view", "heading"), [("week", "16 Mar – 22 Mar 2026"), ("month", "March 2026")], ids=["week", "month"]
+)
+def test_the_heading_names_the_days(operator: Any, view: str, heading: str) -> None:
+    assert login(operator).get(PAGE, {"view": view, "day": "2026-03-18"}).context["heading"] == heading
+
+
 @pytest.mark.parametrize("view", ["week", "month"])
 def test_a_full_calendar_takes_no_more_queries_than_other_pages(
     operator: Any, team: Any, django_assert_max_num_queries: Any, view: str

@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
+from fanout.admin.reminder_form import channel_facts
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import self_test
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
@@ -302,6 +303,12 @@ def test_one_cause_has_one_error(operator, account, changes, errors):
     said = re.findall(r'<ul class="errorlist[^>]*>(.*?)</ul>', page, re.DOTALL)
     assert len(said) == len(errors)
     assert all(error in html.unescape(one) for error, one in zip(errors, said))
+
+
+def test_the_page_knows_which_channels_connect_and_which_have_inmails():
+    facts = channel_facts()
+    assert {key for key, fact in facts.items() if fact["connects"]} == {"unipile"}
+    assert {key for key, fact in facts.items() if fact["inmails"]} == {"unipile"}
 
 
 def test_the_file_limits_of_the_channel_are_said_before_and_hold(operator):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Part, Refused
+from accounts.channels.cloud.channel import CHANNEL
 from accounts.channels.cloud.transport import CloudTransport
 from accounts.channels.http import Answer
 from accounts.channels.templates import (
@@ -205,6 +206,10 @@ def test_the_way_to_a_person(hours: float | None, has_template: bool, way: Way) 
     last_wrote_at = None if hours is None else NOW - timedelta(hours=hours)
 
     assert way_to(last_wrote_at, has_template, NOW) is way
+
+
+def test_the_moment_at_which_the_free_time_ends_is_not_free() -> None:
+    assert way_to(CHANNEL.free_since(NOW), False, NOW) is Way.NONE
 
 
 RECENTLY, LONG_AGO = NOW - timedelta(hours=1), NOW - timedelta(days=2)

@@ -151,8 +151,11 @@ def answers(url: str) -> bool:
 
 
 def kill_everything(place: Layout) -> None:
-    # The keeper first, or it would bring the server back.
-    for process in (*keepers_of(place), *servers_of(place)):
+    # The keeper stands still meanwhile: it would bring the server back, and its end would shut the server down cleanly.
+    keepers = keepers_of(place)
+    for keeper in keepers:
+        keeper.suspend()
+    for process in (*servers_of(place), *keepers):
         with suppress(psutil.NoSuchProcess):
             process.kill()
 

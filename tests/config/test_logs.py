@@ -25,6 +25,7 @@ from config.logs import Json, Line, bounded, redacted
     [
         pytest.param("sent to +4917612345678", "sent to +491…78", id="phone"),
         pytest.param("120363025246125486@g.us is gone", "1203…86@g.us is gone", id="group"),
+        pytest.param("1234567@lid and 123456@lid", "1234…67@lid and …@lid", id="short ids"),
         pytest.param("4917612345678:12@s.whatsapp.net", "4917…12@s.whatsapp.net", id="device"),
         pytest.param("bounce of ann.smith@example.com.", "bounce of a…@example.com.", id="mailbox"),
         pytest.param("Ann <ann@example.com>", "Ann <a…@example.com>", id="mailbox with a name"),

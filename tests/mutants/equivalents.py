@@ -129,6 +129,18 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "True",
         "the writer pauses before each batch instead of going on: whoever handed in something has woken it again",
     ),
+    (
+        "accounts/channels/whatsapp/bridge/journal.py",
+        "[12]",
+        "[23]",
+        "a column that is read as true or false: any number but 0 is true",
+    ),
+    (
+        "config/logins.py",
+        "0",
+        "(0 + 1)",
+        "failures where there is no row: the limits are 5 and 25, and the first failure makes a row",
+    ),
     ("*.py", "log.*", "*", "words for a person"),
 )
 

@@ -20,7 +20,7 @@ from accounts.channels.base import Kind
 from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge.library import Library, Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
-from tests.whatsapp.running import QUICK, InThread, session_of, wait_for
+from tests.whatsapp.running import PATIENCE, QUICK, InThread, session_of, wait_for
 
 GROUP = group_address("1", 0)
 
@@ -284,6 +284,26 @@ def test_a_client_that_never_begins_keeps_nobody_waiting_and_its_login_counts_fr
         return before
 
     assert asyncio.run(open_behind_another()) == (0, None)
+
+
+def test_a_client_that_shows_a_code_lets_the_next_one_begin(tmp_path: Path) -> None:
+    client = MagicMock(connect=AsyncMock(return_value=MagicMock()), stop=AsyncMock())
+    library = Library(lambda *_, **__: client, None, {}, RuntimeError)
+
+    async def pair() -> bool:
+        session = session_of(1, library, tmp_path, replace(Limits(), begin=PATIENCE))
+        opening = asyncio.create_task(session.open_client())
+        while not client.event.qr.called:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        show = client.event.qr.call_args.args[0]
+        while not library.turn.locked():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await show(client, b"2@code")
+        await asyncio.wait_for(opening, PATIENCE / 2)
+        await session.close()
+        return library.turn.locked()
+
+    assert asyncio.run(pair()) is False
 
 
 # -- ends -------------------------------------------------------------------------------------------------
