@@ -289,6 +289,15 @@ def test_an_attempt_that_did_not_arrive_is_not_counted(target: RunTarget) -> Non
     assert (whom.follow_up_attempts, whom.cooldown_until, whom.status, whom.limited) == (2, None, "active", False)
 
 
+def test_an_attempt_from_before_a_reply_is_not_taken_back(target: RunTarget) -> None:
+    Run.objects.filter(pk=target.run_id).update(follow_up=True)
+    Recipient.objects.filter(address=target.address).update(follow_up_attempts=1, attempts_reset_at=NOW + MINUTE)
+    report(target, "recipient_limited", retry_after=86_400)
+    process_inbound(target)
+
+    assert Recipient.objects.get(address=target.address).follow_up_attempts == 1
+
+
 def test_an_opt_out_at_the_provider_suppresses_the_person(target: RunTarget) -> None:
     report(target, "opted_out")
     process_inbound(target)

@@ -49,7 +49,13 @@ AREAS: dict[str, Area] = {
     "lanes": Area(("fanout/lanes/*.py", "fanout/database.py")),
     "books": Area(
         ("fanout/migrations/version_1_0/counters.py", "fanout/migrations/version_1_0/senders.py"),
-        (*RUNS, STATEMENTS[0], "tests/lanes/test_deleting.py", "tests/security/test_trail.py"),
+        (
+            *RUNS,
+            STATEMENTS[0],
+            "tests/engine/test_counters.py",
+            "tests/lanes/test_deleting.py",
+            "tests/security/test_trail.py",
+        ),
     ),
     "controls": Area(
         (

@@ -384,6 +384,25 @@ def test_two_secrets_are_valid_while_they_are_rotated(operator):
         assert verified(new, headers, body)
 
 
+def test_the_old_secret_ends_at_its_moment(operator):
+    row, now = endpoint(operator, "https://hook.example.com/"), timezone.now()
+    webhooks.rotate(row, now)
+    row.refresh_from_db()
+    until = row.previous_until
+    signatures = [
+        webhooks.headers(row, "m", b"", at)["webhook-signature"] for at in (until - timedelta(seconds=1), until)
+    ]
+    assert [len(found.split()) for found in signatures] == [2, 1]
+
+
+def test_endpoints_of_leavers_are_switched_off_without_an_event(operator):
+    row = endpoint(operator, "https://hook.example.com/")
+    operator.groups.clear()
+    webhooks.look_after(timezone.now())
+    row.refresh_from_db()
+    assert not row.enabled
+
+
 def test_the_owner_is_warned_before_a_failing_endpoint_is_switched_off(operator):
     run = RunFactory.create(reminder__account__owner=operator, status="running", targets={"pending": 1})
     now = timezone.now()

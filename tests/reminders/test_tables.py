@@ -58,6 +58,25 @@ def test_csv(content: bytes, rows: list[list[str]]) -> None:
     assert read(content).rows == rows
 
 
+@pytest.mark.parametrize("limit", ["MOST_UNPACKED", "MOST_MEMBERS", "MOST_TAGS", "MOST_OTHER_TAGS"])
+def test_a_file_may_be_as_large_as_a_limit_and_no_larger(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = excel(("x",))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    of_cells = {name for name in members if "/worksheets/" in name or "sharedstrings" in name.lower()}
+    size = {
+        "MOST_UNPACKED": sum(map(len, members.values())),
+        "MOST_MEMBERS": len(members),
+        "MOST_TAGS": max(members[name].count(b"<") for name in of_cells),
+        "MOST_OTHER_TAGS": max(members[name].count(b"<") for name in members.keys() - of_cells),
+    }[limit]
+    monkeypatch.setattr(limits, limit, size)
+    limits.check_sizes(content)
+    monkeypatch.setattr(limits, limit, size - 1)
+    with pytest.raises(UnusableFile):
+        limits.check_sizes(content)
+
+
 def test_a_row_keeps_its_number() -> None:
     assert list(read_text("# friends\n\nann@example.com\n").filled()) == [(3, ["ann@example.com"])]
 

@@ -239,6 +239,10 @@ def test_whose_word_it_was(delivered: bool, by_provider: bool, words: str) -> No
     assert beside.status == "unconfirmed"
 
 
+def test_a_correction_that_another_task_has_ended_is_done() -> None:
+    assert corrections._correct_chunk(0, NOW) is False
+
+
 @pytest.mark.parametrize("status", ["sent", "pending", "failed"])
 def test_what_is_settled_already_is_not_settled_again(status: str) -> None:
     run = make()
