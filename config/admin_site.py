@@ -77,6 +77,7 @@ class CrierAdminSite(AdminSite):
                 "show_full_result_count": False,
                 "date_hierarchy": None,
                 "lookup_allowed": _plain_lookups(model_admin),
+                "list_filter": _usable_filters(model_admin),
                 "get_changelist": lambda *_, **__: CrierChangeList,
             }
             for name, value in ours.items():
@@ -107,6 +108,15 @@ def _plain_lookups(model_admin: Any) -> Callable[..., bool]:
         return allowed and _is_plain(model_admin.model, lookup.split(LOOKUP_SEP))
 
     return lookup_allowed
+
+
+def _usable_filters(model_admin: Any) -> tuple[Any, ...]:
+    """Return the filters of a list without those whose lookups are refused: the dates of a package's pages."""
+    return tuple(
+        one
+        for one in model_admin.list_filter
+        if not isinstance(one, str) or _is_plain(model_admin.model, one.split(LOOKUP_SEP))
+    )
 
 
 def _is_plain(model: Any, names: list[str]) -> bool:
