@@ -62,6 +62,7 @@ class CrierAdminSite(AdminSite):
     site_header = "Crier"
     site_title = "Crier"
     index_title = "Overview"
+    empty_value_display = "–"
     site_url = None
     enable_nav_sidebar = False  # the few places operators go to are in the header
     index_template = "admin/crier_index.html"
