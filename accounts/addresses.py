@@ -143,8 +143,9 @@ def looks_like_an_address(raw: str) -> bool:
 
 
 def plurals(kinds: Collection[str]) -> str:
-    """Return the kinds in words, the most usual first: "people and groups"."""
-    return " and ".join(kind.plural for kind in USUAL_FIRST if kind.key in kinds)
+    """Return the kinds in words, the most usual first: "people, groups and mailboxes"."""
+    *others, last = [kind.plural for kind in USUAL_FIRST if kind.key in kinds] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def sql_list(keys: Iterable[str]) -> str:

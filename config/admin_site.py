@@ -62,6 +62,7 @@ class CrierAdminSite(AdminSite):
     site_header = "Crier"
     site_title = "Crier"
     index_title = "Overview"
+    empty_value_display = "–"
     site_url = None
     enable_nav_sidebar = False  # the few places operators go to are in the header
     index_template = "admin/crier_index.html"
@@ -77,6 +78,7 @@ class CrierAdminSite(AdminSite):
                 "show_full_result_count": False,
                 "date_hierarchy": None,
                 "lookup_allowed": _plain_lookups(model_admin),
+                "list_filter": _usable_filters(model_admin),
                 "get_changelist": lambda *_, **__: CrierChangeList,
             }
             for name, value in ours.items():
@@ -107,6 +109,15 @@ def _plain_lookups(model_admin: Any) -> Callable[..., bool]:
         return allowed and _is_plain(model_admin.model, lookup.split(LOOKUP_SEP))
 
     return lookup_allowed
+
+
+def _usable_filters(model_admin: Any) -> tuple[Any, ...]:
+    """Return the filters of a list without those whose lookups are refused: the dates of a package's pages."""
+    return tuple(
+        one
+        for one in model_admin.list_filter
+        if not isinstance(one, str) or _is_plain(model_admin.model, one.split(LOOKUP_SEP))
+    )
 
 
 def _is_plain(model: Any, names: list[str]) -> bool:

@@ -17,6 +17,7 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Length, Upper
 from django.db.models.lookups import LessThanOrEqual
 from django.utils import timezone
+from django.utils.text import Truncator
 
 from accounts.actions import Action
 from accounts.addresses import CHOICES, KINDS, AddressError, normalise
@@ -30,9 +31,9 @@ from reminders.opt_outs import essence
 class Recipient(Owned):
     class Status(models.TextChoices):
         ACTIVE = "active"
-        NOT_INTERESTED = "not_interested", "not interested"
-        DO_NOT_DISTURB = "do_not_disturb", "do not disturb"
-        OPTED_OUT = "opted_out", "opted out"
+        NOT_INTERESTED = "not_interested", "Not interested"
+        DO_NOT_DISTURB = "do_not_disturb", "Do not disturb"
+        OPTED_OUT = "opted_out", "Opted out"
         BLACKLISTED = "blacklisted"
         CONVERTED = "converted"
         CLOSED = "closed"
@@ -212,10 +213,10 @@ class Suppression(models.Model):
     """An address that gets nothing any more, from any account."""
 
     class Reason(models.TextChoices):
-        HARD_BOUNCE = "hard_bounce", "hard bounce"
-        SOFT_BOUNCES = "soft_bounces", "repeated soft bounces"
+        HARD_BOUNCE = "hard_bounce", "Hard bounce"
+        SOFT_BOUNCES = "soft_bounces", "Repeated soft bounces"
         UNSUBSCRIBED = "unsubscribed"
-        OPTED_OUT = "opted_out", "opted out"
+        OPTED_OUT = "opted_out", "Opted out"
         COMPLAINT = "complaint"
         MANUAL = "manual"
 
@@ -237,7 +238,7 @@ class Suppression(models.Model):
     )
 
     def __str__(self) -> str:
-        return f"{self.address} ({self.get_reason_display()})"
+        return f"{self.address} ({self.get_reason_display().lower()})"
 
 
 class OptOutPhrase(models.Model):
@@ -588,7 +589,7 @@ class MessagePart(models.Model):
         ordering = ["position"]
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.text[:40]}"
+        return f"{self.kind}: {Truncator(self.text).chars(40)}"
 
     def clean(self) -> None:
         if too_long := length_problems(self.text, self.html):

@@ -40,7 +40,8 @@ def mark_read(model_admin: NotificationAdmin, request: HttpRequest, queryset: Qu
 class NotificationAdmin(ReadOnlyAdmin):
     """Each person sees only their own notifications, including administrators."""
 
-    list_display = ("what", "body", "at")
+    fields = ("title", "body", "run", "account", "reminder", "created_at")
+    list_display = ("what", "text", "at")
     list_display_links = None
     sortable_by = ()
     actions = (mark_read,)
@@ -71,6 +72,10 @@ class NotificationAdmin(ReadOnlyAdmin):
         )
         return format_html('<span class="badge {}">{}</span> {}', tone, item.level, link)
 
+    @admin.display(description="text")
+    def text(self, item: Notification) -> str:
+        return item.body
+
     @admin.display(description="when")
     def at(self, item: Notification) -> str:
         return when(item.created_at)
@@ -89,7 +94,7 @@ def try_out(request: HttpRequest, wish: Subscription) -> None:
     elif problems := passing_on.try_out(wish, timezone.now()):
         messages.warning(request, " ".join(problems))
     else:
-        messages.success(request, "A trial was sent. If nothing arrives, look at the address once more.")
+        messages.success(request, "A test was sent. If nothing arrives, look at the address once more.")
 
 
 def my_notifications(request: HttpRequest) -> HttpResponse:

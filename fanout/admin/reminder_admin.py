@@ -50,6 +50,7 @@ from fanout.admin.reminder_form import (
 )
 from fanout.admin.reminder_targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminder_templates import outlook, persons
+from fanout.admin.run_status import my_zone
 from fanout.admin.widgets import capped_number, look
 from fanout.models import Run
 from fanout.plans.audience import audience, kinds_by_reminder
@@ -445,7 +446,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def _test_of(self, request: HttpRequest, reminder: Reminder, explain: bool) -> self_test.SelfTestStatus | None:
         run = self_test.last_test(reminder, request.user)
-        return self_test.status_of_test(run, timezone.now(), explain) if run is not None else None
+        return self_test.status_of_test(run, timezone.now(), my_zone(), explain) if run is not None else None
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
         obj.next_fire_at = obj.firing_after(timezone.now())

@@ -216,7 +216,7 @@ class Draft:
     def _done(self, lane: LaneWork, forecast: Forecast, now: datetime) -> str:
         if not lane.targets:
             return "–"
-        return wall_clock(forecast.ends_at, self.timezone, now) if forecast.ends_at else "never"
+        return wall_clock(forecast.ends_at, my_zone(), now) if forecast.ends_at else "never"
 
 
 def of_kinds(kinds: Counter[str], cap: int | None = None) -> str:

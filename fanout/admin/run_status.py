@@ -219,8 +219,8 @@ BUTTONS = (
     Button("archive", "Archive", "Archived", _can_archive, controls.archive),
     Button(
         "unarchive",
-        "Unarchive",
-        "Unarchived",
+        "Restore",
+        "Restored",
         lambda run, now: run.archived,
         lambda run, user, now: controls.archive(run, user, now, archived=False),
     ),

@@ -219,7 +219,7 @@ class SegmentAdmin(OwnedAdmin):
             ", ", '<a href="{}">{}</a>', ((reverse("admin:reminders_reminder_change", args=[r.pk]), r) for r in rows)
         )
         add = f"{reverse('admin:reminders_reminder_add')}?segment={segment.pk}"
-        return format_html('{} <a class="act" href="{}">New reminder to this segment</a>', links, add)
+        return format_html('{} <a class="act" href="{}">New reminder to this segment</a>', links or "no reminder", add)
 
     # --- endpoints --------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class EndpointForm(OwnedForm):
 @admin.register(WebhookEndpoint)
 class WebhookEndpointAdmin(OwnedAdmin):
     form = EndpointForm
-    list_display = ("url", "team", "events", "state")
+    list_display = ("address", "team", "events", "state")
     sortable_by = ()
     fields = ("url", "kinds", "enabled", "owner", "team")
     change_form_template = "admin/fanout/webhookendpoint/change_form.html"
@@ -59,6 +59,10 @@ class WebhookEndpointAdmin(OwnedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         names = [name for name in self.fields or () if name != "owner" or request.user.is_superuser]
         return [(None, {"fields": names})]
+
+    @admin.display(description="address")
+    def address(self, endpoint: WebhookEndpoint) -> str:
+        return endpoint.url
 
     @admin.display(description="events")
     def events(self, endpoint: WebhookEndpoint) -> str:

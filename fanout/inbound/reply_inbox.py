@@ -221,7 +221,9 @@ def convert(event: InboundEvent, user: Any, now: datetime) -> ControlResult:
 
 def _not_converted(people: QuerySet[Recipient], address: str) -> str:
     person = people.first()
-    return f"{address} is in none of your lists." if person is None else f"{person} is {person.get_status_display()}."
+    if person is None:
+        return f"{address} is in none of your lists."
+    return f"{person} is {person.get_status_display().lower()}."
 
 
 #: by the name of their button and of the command's choice

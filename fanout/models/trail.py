@@ -49,7 +49,9 @@ class TrailEntry(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.actor_name} {self.verb} {self.subject}".rstrip()
+        # A login is of oneself.
+        subject = "" if self.subject == self.actor_name else self.subject
+        return f"{self.actor_name} {self.verb} {subject}".rstrip()
 
 
 def note(verb: str, thing: Any, actor: Any, now: datetime, detail: str = "") -> None:

@@ -79,8 +79,8 @@ def deliver(notification: Notification, wish: Subscription) -> list[str]:
 
 
 def try_out(wish: Subscription, now: datetime) -> list[str]:
-    """Send a trial to the person's own mail address. Returns the problems."""
-    words = {"title": "Notifications from Crier", "body": "This is a trial: notifications reach you here."}
+    """Send a test to the person's own mail address. Returns the problems."""
+    words = {"title": "Notifications from Crier", "body": "This is a test: notifications reach you here."}
     return deliver(Notification(user=wish.user, level="info", created_at=now, **words), wish)
 
 

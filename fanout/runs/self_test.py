@@ -22,7 +22,7 @@ from fanout.runs.controls import ControlResult
 from fanout.runs.why import why_run
 from reminders import erasure, placeholders, readiness, suppressions
 from reminders.models import Recipient, Reminder, ReminderMessage, Suppression
-from reminders.moments import wall_clock
+from reminders.moments import two_clocks
 from reminders.readiness import senders_problem
 from reminders.targets import able_to_reach, what_they_reach
 from reminders.window import Window
@@ -163,13 +163,14 @@ def last_address(user: Any, account: Account) -> str:
     return targets.values_list("address", flat=True).first() or ""
 
 
-def status_of_test(run: Run, now: datetime, explain: bool = True) -> SelfTestStatus:
-    """Return the status of a test. `explain` says what a test on its way waits for, which takes a few queries more."""
+def status_of_test(run: Run, now: datetime, zone: str, explain: bool = True) -> SelfTestStatus:
+    """Return the status of a test to a reader in this timezone. `explain` says what a test on its way waits for, which
+    takes a few queries more."""
     target = run.targets.first()
     if target is None:
         return SelfTestStatus(run, "The test has no recipient any more.", "mute")
     to, at = f"The test to {target.address}", target.settled_at
-    when = f" at {wall_clock(at, run.timezone, now, seconds=True)}" if at else ""
+    when = f" at {two_clocks(at, zone, run.timezone, now, seconds=True)}" if at else ""
     status = RunTarget.Status(target.status)
     if status == RunTarget.Status.SENT:
         return SelfTestStatus(run, f"{to} {_how_far(target)}{when}.", "good")

@@ -128,7 +128,7 @@ def _check(new: NewMessage, user: Any, now: datetime) -> None:
     for row in execute(
         SILENT, {"address": new.recipient.address, "now": now, "statuses": list(Recipient.GETS_NOTHING)}
     ):
-        why = dict(Suppression.Reason.choices).get(row["reason"], "opted out")
+        why = dict(Suppression.Reason.choices).get(row["reason"], "opted out").lower()
         raise ValidationError({"address": f"{new.recipient.address} gets no messages: {why}."})
 
 

@@ -96,9 +96,9 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("active", "Active"),
-                            ("not_interested", "not interested"),
-                            ("do_not_disturb", "do not disturb"),
-                            ("opted_out", "opted out"),
+                            ("not_interested", "Not interested"),
+                            ("do_not_disturb", "Do not disturb"),
+                            ("opted_out", "Opted out"),
                             ("blacklisted", "Blacklisted"),
                             ("converted", "Converted"),
                             ("closed", "Closed"),
@@ -177,10 +177,10 @@ class Migration(migrations.Migration):
                     "reason",
                     models.CharField(
                         choices=[
-                            ("hard_bounce", "hard bounce"),
-                            ("soft_bounces", "repeated soft bounces"),
+                            ("hard_bounce", "Hard bounce"),
+                            ("soft_bounces", "Repeated soft bounces"),
                             ("unsubscribed", "Unsubscribed"),
-                            ("opted_out", "opted out"),
+                            ("opted_out", "Opted out"),
                             ("complaint", "Complaint"),
                             ("manual", "Manual"),
                         ],

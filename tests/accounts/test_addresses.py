@@ -416,7 +416,7 @@ def test_a_heading_belongs_to_one_kind() -> None:
 
 def test_lists_of_kinds() -> None:
     assert list(CHOICES) == ["group", "person", "mailbox", "profile"]
-    assert plurals(set(KINDS)) == "people and groups and mailboxes and LinkedIn profiles"
+    assert plurals(set(KINDS)) == "people, groups, mailboxes and LinkedIn profiles"
     assert GROUP_KINDS == ("group",)
     assert NEW_CHAT_KINDS == ("person",)
     assert sql_list(["group"]) == "('group')"

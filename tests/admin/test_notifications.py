@@ -41,6 +41,13 @@ def paused_run(owner, team=None):
     return RunFactory.create(status="paused", pause_reason="operator", targets={"pending": 1, "sent": 1}, **facts)
 
 
+def test_a_notification_links_to_nothing_that_the_person_may_not_open(operator):
+    notification = NotificationFactory.create(user=operator, run=paused_run(operator))
+    page = login(operator).get(reverse("admin:fanout_notification_change", args=[notification.pk])).content.decode()
+    assert reverse("admin:fanout_run_change", args=[notification.run_id]) in page
+    assert reverse("admin:auth_user_change", args=[operator.pk]) not in page
+
+
 def test_a_notification_of_a_paused_run_has_its_button(operator):
     run = paused_run(operator)
     notification = NotificationFactory.create(user=operator, run=run)

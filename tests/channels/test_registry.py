@@ -172,7 +172,7 @@ def test_credentials_come_sealed_or_open(credentials: Any) -> None:
     [
         ("smtp", "mailboxes", {"group", "person", "profile"}),
         ("gmail", "mailboxes", {"group", "person", "profile"}),
-        ("sandbox", "people and groups and mailboxes", {"profile"}),
+        ("sandbox", "people, groups and mailboxes", {"profile"}),
         ("waha", "people and groups", {"mailbox", "profile"}),
         ("unipile", "LinkedIn profiles", {"group", "person", "mailbox"}),
     ],

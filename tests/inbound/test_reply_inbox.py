@@ -152,7 +152,7 @@ def test_a_person_is_converted_in_the_lists_of_the_operator(account, operator): 
     assert Recipient.objects.get(owner=operator).status == "converted"
     assert elsewhere.status == "active"
     assert found(operator) == []
-    assert reply_inbox.convert(event, operator, now).text.endswith("is Converted.")
+    assert reply_inbox.convert(event, operator, now).text.endswith("is converted.")
 
 
 def test_who_has_opted_out_is_not_converted(account, operator):  # noqa: F811

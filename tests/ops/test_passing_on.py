@@ -100,7 +100,7 @@ def test_a_trial_says_whether_it_arrived(operator, smtp):
             str(one) for one in client.post(reverse("admin:my_notifications"), data, follow=True).context["messages"]
         )
 
-    assert "A trial was sent." in said()
+    assert "A test was sent." in said()
     assert len(smtp.mails) == 1
     smtp.script.rcpt = "550 5.1.1 no such mailbox"
     assert "The mail to mei@example.com could not be sent" in said()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -63,11 +63,22 @@ def test_what_became_of_it(target: dict[str, Any], text: str, live: bool) -> Non
     assert run is not None
     RunTarget.objects.update(**target)
 
-    shown = status_of_test(run, now)
+    shown = status_of_test(run, now, run.timezone)
 
     assert text in shown.text
     assert shown.text.startswith("The test to 120363025246125486@g.us")
     assert shown.live is live
+
+
+def test_it_was_sent_at_a_time_by_the_readers_clock_and_by_the_accounts() -> None:
+    noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+    account = AccountFactory.create(channel="sandbox", timezone="Asia/Kuala_Lumpur")
+    run = send_account_test(account, "120363025246125486@g.us", noon).run
+    assert run is not None
+    RunTarget.objects.update(status="sent", settled_at=noon)
+
+    assert status_of_test(run, noon, "UTC").text.endswith("was sent at 12:00:00 (20:00:00 Asia/Kuala_Lumpur).")
+    assert status_of_test(run, noon, run.timezone).text.endswith("was sent at 20:00:00.")
 
 
 def test_a_test_goes_ahead_of_the_queue() -> None:

@@ -64,7 +64,7 @@ PAST = (
         failed=(
             ("recipient_gone", "The group does not exist any more", 9),
             ("content_rejected", "The group does not allow pictures", 4),
-            ("soft_bounce", "Try again later", 5),
+            ("unavailable", "Try again later", 5),
         ),
     ),
     Past("Lost and found", 3, (12, 0), "skipped"),
@@ -86,7 +86,6 @@ PAST = (
         sent=OFFICE_CAP,
         pause_reason=PauseReason.ACCOUNT_CAPACITY,
         why=DAILY_CAP.sentence.format(used=OFFICE_CAP, cap=OFFICE_CAP),
-        seconds={"waiting": 30_000.0, "pacing": 600.0},
     ),
     Past("Late notice", 2, (18, 5), "failed"),
     Past("Choir concert", 1, (10, 0), "partial", unconfirmed=3),
@@ -236,7 +235,7 @@ def _outcome(fate: tuple[str, str, str], at: datetime, position: int, run: Run) 
     if status == "skipped":
         return values | {"settled_at": run.scheduled_for}
     values |= {
-        "attempts": 4 if kind == "soft_bounce" else 1,
+        "attempts": 4 if kind == "unavailable" else 1,
         "claim_epoch": 1,
         "claimed_at": at,
         "settled_at": settled_at,
@@ -325,7 +324,8 @@ def _finish(run: Run, past: Past, reminder: Reminder) -> None:
     run.started_at = None if past.status in (Run.Status.SKIPPED, Run.Status.FAILED) else run.scheduled_for
     run.first_attempt_at = first.claimed_at if first else None
     run.finished_at = _end(run, past, last)
-    for cause, seconds in (past.seconds or {"pacing": run.total * 1.4, "provider": run.total * 0.18}).items():
+    spent = (last.claimed_at - first.claimed_at).total_seconds() if first and last else 0.0  # type: ignore[operator]
+    for cause, seconds in (past.seconds or {"pacing": spent * 0.89, "provider": spent * 0.11}).items():
         setattr(run, f"seconds_{cause}", seconds)
     run.error_summary = _summary(run, past, reminder)
     times = ["created_at", "started_at", "first_attempt_at", "finished_at", "error_summary"]

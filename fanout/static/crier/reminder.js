@@ -194,7 +194,7 @@ document.addEventListener("DOMContentLoaded", () => {
     say("partial", answer.partial);
     say("unreached", answer.unreached);
     const firings = answer.firings.map(({ text, late }) => node("li", late ? "problem" : "", text));
-    card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet none", "None yet")]));
+    card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet none", "None")]));
     row("even_if_late").hidden = !answer.late && !field("even_if_late").checked;
     document.dispatchEvent(new CustomEvent("crier:forecast", { detail: answer }));
   }
