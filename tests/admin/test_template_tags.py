@@ -21,7 +21,16 @@ def test_durations_have_two_units_at_most(seconds, words):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.5, "now"), (-4, "now"), (2, "in 2 s"), (90, "in 1 min"), (-7200, "2 h ago"), (-200000, "2 d ago")],
+    [
+        (0.5, "now"),
+        (1, "in 1 s"),
+        (-4, "now"),
+        (-5, "5 s ago"),
+        (2, "in 2 s"),
+        (90, "in 1 min"),
+        (-7200, "2 h ago"),
+        (-200000, "2 d ago"),
+    ],
 )
 def test_relative_times(seconds, words):
     assert relative(NOON + timedelta(seconds=seconds), NOON) == words

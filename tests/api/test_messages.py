@@ -401,6 +401,9 @@ def test_the_task_runs_once_for_many_messages_and_is_not_lost(stage, api, monkey
     assert len(begun) == 2
     tasks.collect_messages()
     assert Run.objects.get().total == 5
+    api.post("/messages", {"account": account.pk, "address": address(5), "text": "Hello"})
+    assert len(begun) == 3  # the earlier ones are in a run
+    tasks.collect_messages()
     with time_machine.travel(MONDAY + timedelta(days=31), tick=False):
         tasks.hygiene()
     assert not SingleMessage.objects.exists()

@@ -255,5 +255,6 @@ def test_an_unreachable_target_is_skipped_with_the_reason() -> None:
     first, second = run.targets.order_by("position")
     assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
     assert (second.status, second.planned_at, second.settled_at) == ("pending", NOW, None)
+    assert (second.attempts, second.parts_sent, second.error_kind, second.error) == (0, 0, "", "")
     run.refresh_from_db()
     assert (run.total, run.pending, run.skipped) == (2, 1, 1)

@@ -125,6 +125,8 @@ def test_a_rate_in_words(value: float | None, words: str) -> None:
         pytest.param("success", [(10, "paused"), (20, "resumed"), (30, "success")], 20, id="finished"),
         pytest.param("running", [(10, "partial"), (55, "retry failed")], 15, id="retried"),
         pytest.param("running", [(10, "partial"), (30, "retry failed"), (50, "resumed")], 20, id="retried-later"),
+        pytest.param("running", [(10, "window changed")], 60, id="something-else"),
+        pytest.param("paused", [(10, "paused"), (30, "paused")], 10, id="paused-twice"),
         pytest.param("running", [(10, "paused"), (20, "resume refused"), (50, "resumed")], 20, id="refused-first"),
     ],
 )
