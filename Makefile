@@ -41,7 +41,7 @@ test: dev ## Run linters, types and all tests that need no browser and no long-l
 test-rest: dev ## Run the other tests: browser, processes, gateways, simulations, hostile input, mutants
 	@$(PY) -m tests.run rest
 
-test-all: dev ## Run make test and make test-rest, as continuous integration does
+test-all: dev ## Run everything that make test and make test-rest run, in one go
 	@$(PY) -m tests.run all
 
 search: dev ## Let Hypothesis draw new examples for the property tests (make test uses the same ones every time)

@@ -23,6 +23,7 @@ from django.test import TransactionTestCase
 from tests import emptying
 from tests.engine.sessions import SESSIONS
 from tests.engine.stage import Stage
+from tests.settings import template_name
 
 # The same examples in every run, without a deadline: the machine may be busy. `make search` draws new ones.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -113,6 +114,8 @@ def has_slow_tests(module: Path) -> bool:
     )
 
 
+#: names the file in which tests/run.py wants the line about the tests that were left out
+LEFT_OUT_FILE = "CRIER_LEFT_OUT_FILE"
 #: how many tests of each kind the chosen tier leaves out
 LEFT_OUT: Counter[str] = Counter()
 
@@ -144,17 +147,24 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    LEFT_OUT.clear()  # every worker collects the same tests
-    LEFT_OUT.update(node.workeroutput.get("left_out", {}))
+    told = getattr(node, "workeroutput", None)  # a worker that crashed has none
+    if told is not None:
+        LEFT_OUT.clear()  # every worker collects the same tests
+        LEFT_OUT.update(told.get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     tier = terminalreporter.config.option.tier
+    line = ""
     if tier == "quick" and LEFT_OUT:
         kinds = ", ".join(f"{count} {kind}" for kind, count in LEFT_OUT.most_common())
-        terminalreporter.write_line(f"Left out: {LEFT_OUT.total()} tests ({kinds}). Run them with: make test-all")
+        line = f"Left out: {LEFT_OUT.total()} tests ({kinds}). Run them with: make test-rest"
     elif tier == "rest":
-        terminalreporter.write_line("Left out: the tests of the first tier. Run them with: make test")
+        line = "Left out: the tests of the first tier. Run them with: make test"
+    if path := os.environ.get(LEFT_OUT_FILE):
+        Path(path).write_text(line)  # the last line of the summary that tests/run.py prints
+    elif line:
+        terminalreporter.write_line(line)
 
 
 def is_slow(item: pytest.Item) -> bool:
@@ -171,10 +181,11 @@ def _kind(item: pytest.Item) -> str:
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the tests in the order of `workers` equal parts, as pytest-xdist hands them out. The longest are at the
-    beginning of some parts. The other parts, one for each core, keep the cores busy while those wait."""
+    beginning of some parts. Where there are enough parts, one for each core is without: it uses the core meanwhile."""
     longest = sorted((item for item in items if item.nodeid.startswith(LONGEST)), key=_rank)
     others = [item for item in items if not item.nodeid.startswith(LONGEST)]
-    waiting = max(1, workers - (os.cpu_count() or 1))
+    cores = os.cpu_count() or 1
+    waiting = workers - cores if workers > cores + 1 else workers
     parts: list[pytest.Item] = []
     for number in range(workers):
         first = longest[number::waiting] if number < waiting else []
@@ -191,11 +202,13 @@ def _rank(item: pytest.Item) -> int:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown() -> Iterator[None]:
     """A variable that a test leaves behind changes the tests that come after it in the same worker."""
-    yield
-    changed = {name for name, _ in ENVIRONMENT.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
-    for name in changed:
-        os.environ.pop(name, None)
-    os.environ.update({name: ENVIRONMENT[name] for name in changed & ENVIRONMENT.keys()})
+    try:
+        yield
+    finally:
+        changed = {name for name, _ in ENVIRONMENT.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+        for name in changed:
+            os.environ.pop(name, None)
+        os.environ.update({name: ENVIRONMENT[name] for name in changed & ENVIRONMENT.keys()})
     assert not changed, f"left changed in the environment: {', '.join(sorted(changed))}"
 
 
@@ -203,7 +216,7 @@ def pytest_runtest_teardown() -> Iterator[None]:
 def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
     """Copy a database that was migrated once for all workers: migrations take longer than most modules."""
     run = Path(os.environ["CRIER_TEST_RUN"])
-    template = f"template_{run.name.replace('-', '_').lower()}"
+    template = template_name(run)
     name = f"test_{template}_{os.getpid()}"
     original = settings.DATABASES["default"]["NAME"]
     settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = name

@@ -1,8 +1,8 @@
 """Settings of the test suite: the product's own, with an environment, a data directory and a PostgreSQL of this run.
 
 A developer's `.env`, the variables of their shell and the data of `make demo` never reach a test, and two runs side by
-side share nothing. `TEST_DATABASE_URL` runs the suite on another PostgreSQL server; its role must be allowed to create
-databases. Under pytest-xdist the controller comes here first and the workers inherit its environment.
+side share nothing. `TEST_DATABASE_URL` runs the suite on another PostgreSQL server, as a superuser: emptying tables
+leaves triggers out. Under pytest-xdist the controller comes here first and the workers inherit its environment.
 """
 
 from __future__ import annotations
@@ -56,11 +56,19 @@ def remove_directories_of_dead_runs() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
+def template_name(directory: Path) -> str:
+    """Return the name of the database that a run migrates once and copies for each worker."""
+    return f"template_{directory.name.replace('-', '_').lower()}"
+
+
 def clean_up(directory: Path, pid: int) -> None:
     """Stop this run's server and remove its directory; a forked child of the run does nothing."""
     from config.local import embedded
 
     if os.getpid() == pid:
+        if server := os.environ.get("TEST_DATABASE_URL", ""):
+            with psycopg.connect(server, autocommit=True) as connection:
+                connection.execute(f"DROP DATABASE IF EXISTS {template_name(directory)} WITH (FORCE)")
         embedded.stop_and_wait(directory)
         shutil.rmtree(directory, ignore_errors=True)
 

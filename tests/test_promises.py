@@ -21,6 +21,7 @@ def named_tests() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("path", "name"), named_tests())
 def test_a_test_that_a_promise_names_exists(path: str, name: str) -> None:
+    assert name.startswith("test_")
     assert name in functions_of(path)
 
 
@@ -46,12 +47,13 @@ def first_cell(row: str) -> str:
     return row.split("|")[1].strip()
 
 
-def test_every_step_protection_and_command_of_the_readme_has_a_row() -> None:
+def test_every_step_protection_page_and_command_of_the_readme_has_a_row() -> None:
     readme = (ROOT / "README.md").read_text()
     steps = re.findall(r"^(\d+)\. ", readme.partition("## How it works")[2].partition("\n## ")[0], re.MULTILINE)
     promised = [f"How it works {number}" for number in steps]
     for section, heading in (
         ("## What keeps accounts alive", "| protection | what it does |"),
+        ("## Pages", "| page | what it is for |"),
         ("## Commands", "| command | does |"),
     ):
         promised += map(first_cell, rows_below(heading, readme.partition(section)[2]))

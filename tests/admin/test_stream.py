@@ -217,7 +217,8 @@ def test_a_closed_tab_ends_its_stream_although_an_event_comes_at_that_moment():
                 pass
 
         task = asyncio.create_task(read())
-        await asyncio.sleep(0.05)  # it waits for an event now
+        while not hub().watchers:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         (watcher,) = hub().watchers
         watcher.push("event")
         await asyncio.sleep(0)

@@ -50,6 +50,13 @@ def test_a_healthy_crier(settings):
     assert len(checks) == len(diagnosis.LOOKS)
 
 
+def test_an_old_postgres_is_named(monkeypatch):
+    assert diagnosis.database().state == diagnosis.OK
+    monkeypatch.setattr(diagnosis, "OLDEST_POSTGRES", 990_000)
+    verdict = diagnosis.database()
+    assert (verdict.state, verdict.hint) == (diagnosis.FAILED, "Crier needs PostgreSQL 14 or newer")
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -90,7 +90,8 @@ def test_a_silent_driver_loses_its_lanes_regardless_of_its_clock(
 
     async def run() -> None:
         first = asyncio.create_task(silent.run())
-        await asyncio.sleep(1)
+        while len(silent.lanes) < 2 and not first.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
         await asyncio.gather(first, drive(stage, "other", timedelta(0), capacity=2, silent_after=3).run())
 
     asyncio.run(run())

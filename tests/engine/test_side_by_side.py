@@ -29,6 +29,18 @@ def test_a_part_is_ready_exactly_at_its_jitter(ready_at: Any, is_ready: bool) ->
     assert Dispatcher.ready(dispatcher, run, MONDAY) is (target if is_ready else None)
 
 
+def test_the_next_part_goes_out_after_its_jitter(stage: Stage) -> None:
+    faults(stage, latency_ms=[0, 0])
+    account = stage.account(send_burst=50, max_send_per_minute=0, part_jitter_min_ms=200, part_jitter_max_ms=500)
+    stage.fire(stage.reminder(account, groups=20, parts=("text", "text")))
+    stage.play()
+    at = {(one.to, one.part): one.t for one in stage.book.deliveries()}
+    waits = [at[to, 1] - at[to, 0] for to, part in at if part == 0]
+    assert len(waits) == 20
+    assert 0.2 <= min(waits) <= max(waits) <= 0.6  # and a tick of the dispatcher
+    assert max(waits) - min(waits) > 0.1, "they differ"
+
+
 def test_lanes_send_side_by_side(stage: Stage) -> None:
     """Four accounts with a provider that takes five seconds: none waits for another."""
     faults(stage, latency_ms=[5000, 5000])
