@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -67,6 +68,10 @@ class Up:
         except (OSError, urllib.error.URLError):
             return False
 
+    def shows(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as answer:
+            return str(answer.read().decode())
+
     def delivered(self) -> int:
         book = self.var / "sandbox" / "book.jsonl"
         return book.read_text().count("\n") - book.read_text().count('"past"') if book.exists() else 0
@@ -104,6 +109,8 @@ def test_the_demo_starts_delivers_survives_and_goes(up):
     up.start()
     wait_for(up.ready)
     wait_for(lambda: up.delivered() > 2)
+    (style,) = set(re.findall(r"/static/crier/crier\.[^\"]+\.css", up.shows("/admin/login/")))
+    assert "--primary" in up.shows(style)  # collected by this start
     said = up.said.read_text()
     assert f"Crier is running: http://127.0.0.1:{up.port}/" in said
     assert "log in as mei with the password" in said
