@@ -389,3 +389,11 @@ def test_only_what_failed_is_new_again(state: str, counted: int) -> None:
         row.refresh_from_db()
     assert (event.state, event.attempts, event.effect) == (("new", 0, "") if counted else (state, 5, "why"))
     assert (beside.state, beside.attempts) == ("failed", 5)
+
+
+def test_it_pauses_only_when_nothing_waits(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, pauses = [True, True, False, True], []
+    monkeypatch.setattr(worker, "step", lambda now: steps.pop(0))
+    monkeypatch.setattr(worker.time, "sleep", lambda seconds: pauses.append(len(steps)))
+    assert worker.run(60, stop_asked=lambda: not steps)
+    assert pauses == [1]
