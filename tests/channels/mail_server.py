@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import email
 import ipaddress
+import logging
 import os
 import shutil
 import signal
@@ -28,6 +29,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 SMTP_SINK = shutil.which("smtp-sink") or shutil.which("/usr/sbin/smtp-sink")
+
+logging.getLogger("mail.log").setLevel(logging.WARNING)  # aiosmtpd writes of connections that end after their test
 
 DROP = "drop"
 HANG = "hang"
