@@ -394,6 +394,6 @@ def test_only_what_failed_is_new_again(state: str, counted: int) -> None:
 def test_it_pauses_only_when_nothing_waits(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, pauses = [True, True, False, True], []
     monkeypatch.setattr(worker, "step", lambda now: steps.pop(0))
-    monkeypatch.setattr(worker.time, "sleep", lambda seconds: pauses.append(len(steps)))
+    monkeypatch.setattr("fanout.inbound.worker.time.sleep", lambda seconds: pauses.append(len(steps)))
     assert worker.run(60, stop_asked=lambda: not steps)
     assert pauses == [1]

@@ -389,6 +389,7 @@ def test_the_old_secret_ends_at_its_moment(operator):
     webhooks.rotate(row, now)
     row.refresh_from_db()
     until = row.previous_until
+    assert until is not None
     signatures = [
         webhooks.headers(row, "m", b"", at)["webhook-signature"] for at in (until - timedelta(seconds=1), until)
     ]
