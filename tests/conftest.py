@@ -23,6 +23,7 @@ from django.test import TransactionTestCase
 from tests import emptying
 from tests.engine.sessions import SESSIONS
 from tests.engine.stage import Stage
+from tests.run import LEFT_OUT_FILE
 from tests.settings import template_name
 
 # The same examples in every run, without a deadline: the machine may be busy. `make search` draws new ones.
@@ -114,8 +115,6 @@ def has_slow_tests(module: Path) -> bool:
     )
 
 
-#: names the file in which tests/run.py wants the line about the tests that were left out
-LEFT_OUT_FILE = "CRIER_LEFT_OUT_FILE"
 #: how many tests of each kind the chosen tier leaves out
 LEFT_OUT: Counter[str] = Counter()
 

@@ -35,6 +35,9 @@ LINTERS = (
 #: import all tests.
 MORE_THAN_CORES = {"quick": 1, "rest": 3, "all": 3}
 
+#: names the file in which pytest leaves the line about the tests that were left out (tests/conftest.py)
+LEFT_OUT_FILE = "CRIER_LEFT_OUT_FILE"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -94,7 +97,7 @@ def run_tests(tier: str, workers: str) -> tuple[Result, str]:
     with tempfile.TemporaryDirectory() as folder:
         report, left_out = Path(folder, "report.xml"), Path(folder, "left-out")
         command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal", "--tier", tier]
-        environment = keeping_bytecode() | {"CRIER_LEFT_OUT_FILE": str(left_out)}
+        environment = keeping_bytecode() | {LEFT_OUT_FILE: str(left_out)}
         done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, env=environment, check=False)
         counts = ElementTree.parse(report).getroot()[0].attrib if report.exists() else {}
         line = left_out.read_text() if left_out.exists() else ""

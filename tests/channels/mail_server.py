@@ -30,7 +30,7 @@ from cryptography.x509.oid import NameOID
 
 SMTP_SINK = shutil.which("smtp-sink") or shutil.which("/usr/sbin/smtp-sink")
 
-logging.getLogger("mail.log").setLevel(logging.WARNING)  # aiosmtpd writes of connections that end after their test
+logging.getLogger("mail.log").setLevel(logging.WARNING)  # aiosmtpd; connections end after their test
 
 DROP = "drop"
 HANG = "hang"
